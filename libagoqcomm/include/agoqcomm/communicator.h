@@ -1,0 +1,86 @@
+// Communicator: options + transport + codec = collectives. The class C++ frameworks use.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "agoqcomm/export.h"
+#include "agoqcomm/options.h"
+#include "agoqcomm/stats.h"
+#include "agoqcomm/transport.h"
+#include "agoqcomm/types.h"
+
+namespace agoq {
+
+/// One call's own settings.
+struct CallOptions {
+  /// Unset: the group's.
+  std::optional<std::chrono::milliseconds> timeout;
+  /// For ReduceOp::kPremulSum.
+  float factor = 1.0f;
+};
+
+/// Thread-safe: calls from several threads run one after another, and all ranks must issue them in
+/// the same order. A call returns when its result is in the caller's buffer. stats(), describe()
+/// and abort() may run beside a call.
+///
+/// A call is quantized where why_exact() (options.h) says kNone, and exact otherwise: exact sums of
+/// bf16 and fp16 are taken in fp32, all exact reductions run in rank order.
+///
+/// Buffers are host memory of any alignment. Counts are elements, from 0 up; sums follow the
+/// numeric contract (docs/numerics.md). Errors: kInvalidArgument before anything is sent; kMismatch
+/// naming the peer and the field that differs; kPeerFailed and kTimeout naming peer and operation.
+/// After any error but kInvalidArgument the group is failed: later calls throw kAborted at once
+/// with the first error's words.
+class AGOQ_API Communicator {
+ public:
+  Communicator(std::unique_ptr<Transport> transport, const Options& options);
+  ~Communicator();
+  Communicator(const Communicator&) = delete;
+  Communicator& operator=(const Communicator&) = delete;
+
+  int rank() const;
+  int size() const;
+  const Options& options() const;
+
+  /// `in` and `out` hold `count` elements each and may be the same memory.
+  void all_reduce(const void* in, void* out, std::int64_t count, DataType type, ReduceOp op,
+                  const CallOptions& call = {});
+  /// in[r] holds counts[r] elements, the chunk that rank r receives; `out` holds counts[rank()] and
+  /// may be in[rank()].
+  void reduce_scatter(std::span<const void* const> in, std::span<const std::int64_t> counts,
+                      void* out, DataType type, ReduceOp op, const CallOptions& call = {});
+  /// `in` holds counts[rank()] elements; out[r] receives counts[r] elements from rank r. `in` may
+  /// be out[rank()]. Every rank, the sender too, gets the decoded encoded bytes.
+  void all_gather(const void* in, std::span<void* const> out, std::span<const std::int64_t> counts,
+                  DataType type, const CallOptions& call = {});
+
+  /// For a call that something else will serve: checks that every rank makes the same one, in turn
+  /// with the calls above, and moves no payload.
+  void check_call(Operation operation, DataType type, ReduceOp op, std::int64_t count, int root,
+                  const CallOptions& call = {});
+  /// Counts a call served elsewhere.
+  void record_exact(Operation operation, ExactReason reason, std::int64_t elements,
+                    std::int64_t wire_bytes, double seconds);
+
+  Stats stats() const;
+  void reset_stats();
+  /// A few lines for people: ranks, transport, format, ISA, segment, thresholds.
+  std::string describe() const;
+
+  /// Ends the running call and fails all later ones with Error(kAborted, reason). Never throws,
+  /// never waits for a peer.
+  void abort(const std::string& reason) noexcept;
+
+ private:
+  class Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace agoq
