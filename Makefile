@@ -1,0 +1,141 @@
+# The commands of this project. Each installs and builds what it needs first, and nothing twice.
+#
+#   make demo    all-reduce table and a small LLaMA trained over gloo and over agoq, 2 ranks
+#   make test    C++ tests (plain and sanitized), the installed package, house rules, Python tests
+#   make lint    formatting and static checks of C++ and Python
+#   make bench   benchmarks, recorded as JSON in bench/results/
+#   make clean   removes everything that make has made
+
+TORCH ?= torch==2.13.0
+PYTHON ?= python3
+JOBS ?= $(shell nproc)
+
+VENV := .venv
+BIN := $(CURDIR)/$(VENV)/bin
+# One tree compiles the wheel, the C++ tests and the benchmarks, so that the core is compiled once.
+TREE := build/release
+PREFIX := $(CURDIR)/build/prefix
+
+export PATH := $(BIN):$(PATH)
+export CMAKE_GENERATOR := Ninja
+export CMAKE_BUILD_PARALLEL_LEVEL := $(JOBS)
+# What torch's CPU kernels may use in one rank: demo, tests and benchmarks start several.
+export OMP_NUM_THREADS ?= 1
+
+sources := $(shell find libagoqcomm csrc python cmake -type f -not -name '*.pyc') \
+           CMakeLists.txt pyproject.toml README.md LICENSE
+cpp_files = $(shell find libagoqcomm csrc tests bench -name '*.h' -o -name '*.cc')
+python_dirs := python tests bench examples tools
+
+.DEFAULT_GOAL := help
+.PHONY: help
+help:
+	@sed -n '/^#   make/s/^#  //p' Makefile
+
+# --- what everything stands on ---------------------------------------------------------------
+
+# A changed TORCH is a changed file name, and so a new installation.
+torch_stamp := $(VENV)/stamp-$(subst =,-,$(firstword $(TORCH)))
+dev_stamp := $(VENV)/stamp-requirements
+wheel_stamp := $(VENV)/stamp-wheel
+
+$(VENV)/pyvenv.cfg:
+	tools/bootstrap.sh
+	$(PYTHON) -m venv $(VENV)
+
+$(torch_stamp): $(VENV)/pyvenv.cfg
+	rm -f $(VENV)/stamp-torch*
+	$(BIN)/pip install --quiet '$(TORCH)'
+	touch $@
+
+$(dev_stamp): requirements-dev.txt $(torch_stamp)
+	$(BIN)/pip install --quiet -r requirements-dev.txt
+	touch $@
+
+$(wheel_stamp): $(sources) $(torch_stamp) $(dev_stamp)
+	$(BIN)/pip install --no-build-isolation --no-deps --force-reinstall \
+	  --config-settings=build-dir=$(TREE) .
+	touch $@
+
+.PHONY: build
+build: $(wheel_stamp)
+
+# The C++ tests and benchmarks are switched on in the wheel's own tree.
+.PHONY: build-cpp
+build-cpp: $(wheel_stamp)
+	tools/bootstrap.sh
+	cmake -S . -B $(TREE) -DAGOQ_BUILD_TESTS=ON -DAGOQ_BUILD_BENCH=ON --log-level=WARNING
+	cmake --build $(TREE)
+
+# --- demo ------------------------------------------------------------------------------------
+
+.PHONY: demo
+demo: $(wheel_stamp)
+	$(BIN)/python examples/demo.py
+
+# --- test ------------------------------------------------------------------------------------
+
+CTEST := ctest --output-on-failure --timeout 300 --parallel $(JOBS)
+PYTEST := $(BIN)/python -m pytest -p no:cacheprovider --timeout=300 -ra
+
+.PHONY: test
+test: test-cpp test-consumer test-rules test-python test-sanitizers
+
+.PHONY: test-cpp
+test-cpp: build-cpp
+	$(CTEST) --test-dir $(TREE)
+
+# A project of its own that knows nothing of this tree but the installed package.
+.PHONY: test-consumer
+test-consumer: build-cpp
+	rm -rf $(PREFIX) build/consumer
+	cmake --install $(TREE) --prefix $(PREFIX) >/dev/null
+	cmake -S tests/consumer -B build/consumer -DCMAKE_PREFIX_PATH=$(PREFIX) --log-level=WARNING
+	cmake --build build/consumer
+	$(CTEST) --test-dir build/consumer
+
+.PHONY: test-rules
+test-rules: build-cpp
+	AGOQ_BUILD_TREE=$(CURDIR)/$(TREE) $(PYTEST) tests/rules
+
+.PHONY: test-python
+test-python: $(wheel_stamp)
+	$(PYTEST) tests/python
+
+.PHONY: test-sanitizers
+test-sanitizers: test-asan test-tsan
+
+define sanitized
+.PHONY: test-$(1)
+test-$(1): $(dev_stamp)
+	tools/bootstrap.sh
+	cmake -S . -B build/$(1) -DAGOQ_BUILD_TESTS=ON "-DAGOQ_SANITIZE=$(2)" --log-level=WARNING
+	cmake --build build/$(1)
+	$(3) $(CTEST) --test-dir build/$(1)
+endef
+$(eval $(call sanitized,asan,address;undefined,UBSAN_OPTIONS=print_stacktrace=1))
+$(eval $(call sanitized,tsan,thread,TSAN_OPTIONS=halt_on_error=1))
+
+# --- lint ------------------------------------------------------------------------------------
+
+.PHONY: lint
+lint: $(wheel_stamp)
+	$(BIN)/clang-format --dry-run -Werror $(cpp_files)
+	$(BIN)/ruff check $(python_dirs)
+	$(BIN)/ruff format --check $(python_dirs)
+	$(BIN)/mypy
+	find libagoqcomm/src -name '*.cc' -print0 | \
+	  xargs -0 -n 4 -P $(JOBS) $(BIN)/clang-tidy --quiet -p $(TREE)
+
+# --- bench -----------------------------------------------------------------------------------
+
+.PHONY: bench
+bench: build-cpp
+	mkdir -p bench/results
+
+# --- clean -----------------------------------------------------------------------------------
+
+.PHONY: clean
+clean:
+	rm -rf build dist demo-output $(VENV) .mypy_cache .ruff_cache .hypothesis .benchmarks
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
