@@ -1,0 +1,165 @@
+"""The numeric contract in NumPy, written from its text (docs/numerics.md) and from no other code.
+
+Arrays are 1-D float32 unless a function says otherwise; bfloat16 travels as the float32 it equals.
+Scales are computed in float64, where absmax / 127 has no double rounding that could matter.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+QMAX = 127
+SMALLEST_SCALE = 2.0**-100
+
+
+def round_to_bf16(x: np.ndarray) -> np.ndarray:
+    """float32 to the nearest bfloat16, ties to even, as float32."""
+    x = np.asarray(x, np.float32)
+    bits = x.view(np.uint32).astype(np.uint64)
+    rounded = (bits + 0x7FFF + ((bits >> 16) & 1)) & 0xFFFF0000
+    return np.where(np.isnan(x), np.float32(np.nan), rounded.astype(np.uint32).view(np.float32))
+
+
+def round_to(x: np.ndarray, dtype: str) -> np.ndarray:
+    """float32 rounded once to `dtype`, as float32."""
+    if dtype == "bfloat16":
+        return round_to_bf16(x)
+    with np.errstate(over="ignore"):
+        return x.astype(dtype).astype(np.float32)
+
+
+def _round_up_to_bf16(x: np.ndarray) -> np.ndarray:
+    """Non-negative finite float64 to the next bfloat16 that is not below it, as float32."""
+    with np.errstate(under="ignore"):
+        bits = x.astype(np.float32).view(np.uint32) & 0xFFFF0000
+    below = bits.view(np.float32)
+    above = (bits + 0x10000).view(np.float32)
+    return np.where(below.astype(np.float64) >= x, below, above)
+
+
+def block_scales(x: np.ndarray, block: int, scale: str) -> np.ndarray:
+    """One float32 scale a block: NaN for a block that is not finite, 0 for one of tiny values."""
+    padded = np.concatenate([x, np.zeros(-len(x) % block, np.float32)]).reshape(-1, block)
+    finite = np.isfinite(padded).all(axis=1)
+    absmax = np.abs(np.where(finite[:, None], padded, 0)).max(axis=1, initial=0)
+    exact = absmax.astype(np.float64) / QMAX
+    scales = _round_up_to_bf16(exact) if scale == "bf16" else exact.astype(np.float32)
+    scales = np.where(scales < SMALLEST_SCALE, np.float32(0), scales)
+    return np.where(finite, scales, np.float32(np.nan)).astype(np.float32)
+
+
+def codes(x: np.ndarray, scales: np.ndarray, block: int) -> np.ndarray:
+    """int8 codes: x times the reciprocal of its block's scale, rounded half to even."""
+    usable = np.isfinite(scales) & (scales > 0)
+    inverse = np.float32(1) / np.where(usable, scales, np.float32(1))
+    each = np.repeat(np.where(usable, inverse, np.float32(0)), block)[: len(x)]
+    used = np.repeat(usable, block)[: len(x)]
+    with np.errstate(under="ignore"):
+        return np.rint(np.where(used, x, np.float32(0)) * each).astype(np.int8)
+
+
+def encode(x: np.ndarray, block: int = 128, scale: str = "bf16") -> bytes:
+    """Encoded bytes: codes, zero bytes up to the alignment of a scale, scales."""
+    scales = block_scales(x, block, scale)
+    code_bytes = codes(x, scales, block).tobytes()
+    width = 2 if scale == "bf16" else 4
+    bits = np.where(np.isnan(scales), np.uint32(0x7FC00000), scales.view(np.uint32))
+    scale_bytes = (bits >> 16).astype("<u2") if scale == "bf16" else bits.astype("<u4")
+    return code_bytes + bytes(-len(code_bytes) % width) + scale_bytes.tobytes()
+
+
+def decode(encoded: bytes, count: int, block: int = 128, scale: str = "bf16") -> np.ndarray:
+    """Code times scale in float32."""
+    width = 2 if scale == "bf16" else 4
+    blocks = -(-count // block)
+    raw = encoded[len(encoded) - blocks * width :]
+    if scale == "bf16":
+        scales = (np.frombuffer(raw, "<u2").astype(np.uint32) << 16).view(np.float32)
+    else:
+        scales = np.frombuffer(raw, "<f4")
+    numbers = np.frombuffer(encoded[:count], np.int8).astype(np.float32)
+    return numbers * np.repeat(scales, block)[:count]
+
+
+def roundtrip(x: np.ndarray, block: int = 128, scale: str = "bf16") -> np.ndarray:
+    """What the receiver of encoded `x` sees."""
+    return decode(encode(x, block, scale), len(x), block, scale)
+
+
+def _reduced_chunk(
+    pieces: list[np.ndarray], owner: int, factor: np.float32 | None, block: int, scale: str
+) -> np.ndarray:
+    """float32 sum in rank order; the owner's own piece is not encoded."""
+    total = None
+    with np.errstate(over="ignore", invalid="ignore"):
+        for rank, piece in enumerate(pieces):
+            seen = piece if rank == owner else roundtrip(piece, block, scale)
+            total = seen.copy() if total is None else total + seen
+        return total if factor is None else total * factor
+
+
+def reduction_factor(op: str, ranks: int, factor: float) -> np.float32 | None:
+    """What the float32 sum is multiplied by, or None."""
+    if op == "avg":
+        return np.float32(1) / np.float32(ranks)
+    return np.float32(factor) if op == "premul_sum" else None
+
+
+def reduce_scatter(
+    inputs: list[list[np.ndarray]],
+    dtype: str,
+    op: str = "sum",
+    factor: float = 1.0,
+    block: int = 128,
+    scale: str = "bf16",
+) -> list[np.ndarray]:
+    """inputs[rank][owner] -> the result of each owner: encoded once."""
+    ranks = len(inputs)
+    by = reduction_factor(op, ranks, factor)
+    return [
+        round_to(
+            _reduced_chunk([inputs[r][o] for r in range(ranks)], o, by, block, scale), dtype
+        )
+        for o in range(ranks)
+    ]
+
+
+def chunk_bounds(count: int, ranks: int, block: int) -> list[int]:
+    """Where each rank's chunk of an all-reduce starts, and the end: whole blocks, evenly dealt."""
+    blocks = -(-count // block)
+    starts = [0]
+    for rank in range(ranks):
+        share = blocks // ranks + (1 if rank < blocks % ranks else 0)
+        starts.append(min(count, starts[-1] + share * block))
+    return starts
+
+
+def all_reduce(
+    inputs: list[np.ndarray],
+    dtype: str,
+    op: str = "sum",
+    factor: float = 1.0,
+    block: int = 128,
+    scale: str = "bf16",
+) -> np.ndarray:
+    """The result that every rank gets: encoded twice, for any number of ranks."""
+    ranks = len(inputs)
+    by = reduction_factor(op, ranks, factor)
+    bounds = chunk_bounds(len(inputs[0]), ranks, block)
+    result = np.empty_like(inputs[0])
+    for owner in range(ranks):
+        chunk = slice(bounds[owner], bounds[owner + 1])
+        total = _reduced_chunk([x[chunk] for x in inputs], owner, by, block, scale)
+        result[chunk] = round_to(roundtrip(total, block, scale), dtype)
+    return result
+
+
+def half_steps(x: np.ndarray, block: int, scale: str) -> np.ndarray:
+    """The most that one encoding of `x` may be off, for each element: half its block's step.
+
+    The product with the reciprocal is rounded to float32, twice with the reciprocal itself, so a
+    tie may fall on the wrong side by 127 * 2**-23 of a step.
+    """
+    scales = block_scales(x, block, scale).astype(np.float64)
+    step = np.where(scales > 0, scales, SMALLEST_SCALE * QMAX * 2)
+    return np.repeat(step * (0.5 + QMAX * 2.0**-23), block)[: len(x)]
