@@ -1,4 +1,4 @@
-"""Who may know whom: format <- codec <- collective -> transport; the outside sees public headers."""
+"""Who may know whom: format <- codec <- collective -> transport; all else sees public headers."""
 
 from __future__ import annotations
 
