@@ -27,6 +27,8 @@ sources := $(shell find libagoqcomm csrc python cmake -type f -not -name '*.pyc'
 cpp_files = $(shell find libagoqcomm csrc tests bench -name '*.h' -o -name '*.cc')
 python_dirs := python tests bench examples tools
 
+# Targets share trees and cores; what runs side by side is decided inside each.
+.NOTPARALLEL:
 .DEFAULT_GOAL := help
 .PHONY: help
 help:
