@@ -4,7 +4,6 @@
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
-#include <algorithm>
 #include <chrono>
 #include <cstdint>
 #include <memory>
@@ -15,6 +14,7 @@
 #include "agoqcomm/communicator.h"
 #include "agoqcomm/inproc.h"
 #include "bindings.h"
+#include "options.h"
 #include "py_names.h"
 
 namespace agoq {
@@ -60,29 +60,14 @@ void all_gather(Communicator& self, Address in, const std::vector<Address>& out,
                   parse_name<DataType>(type), call_options(timeout, 1.0f));
 }
 
-std::vector<std::unique_ptr<Communicator>> make_inproc_communicators(
-    int size, const std::string& element, int block, const std::string& scale,
-    bool stochastic_rounding, std::uint64_t seed, std::int64_t min_numel,
-    const std::vector<std::string>& ops, std::int64_t segment_numel,
-    std::chrono::milliseconds timeout) {
-  Options options;
-  options.format.element = parse_element_format(element);
-  options.format.block = block;
-  options.format.scale = parse_scale_type(scale);
-  options.stochastic_rounding = stochastic_rounding;
-  options.seed = seed;
-  options.min_numel = min_numel;
-  const auto selected = [&ops](Operation operation) {
-    return std::find(ops.begin(), ops.end(), to_string(operation)) != ops.end();
-  };
-  options.quantize_all_reduce = selected(Operation::kAllReduce);
-  options.quantize_reduce_scatter = selected(Operation::kReduceScatter);
-  options.quantize_all_gather = selected(Operation::kAllGather);
-  options.segment_numel = segment_numel;
-  options.timeout = timeout;
+std::vector<std::unique_ptr<Communicator>> make_inproc_communicators(int size,
+                                                                     const AgoqOptions& options) {
+  options.validate();
+  Options core = options.core;
+  core.timeout = options.timeout;
   std::vector<std::unique_ptr<Communicator>> group;
   for (auto& transport : make_inproc_group(size)) {
-    group.push_back(std::make_unique<Communicator>(std::move(transport), options));
+    group.push_back(std::make_unique<Communicator>(std::move(transport), core));
   }
   return group;
 }
@@ -133,10 +118,8 @@ void bind_communicator(py::module_& module) {
       .def("describe", &Communicator::describe)
       .def("abort", &Communicator::abort, Unlocked());
 
-  module.def("make_inproc_communicators", &make_inproc_communicators, py::kw_only(),
-             py::arg("size"), py::arg("element"), py::arg("block"), py::arg("scale"),
-             py::arg("stochastic_rounding"), py::arg("seed"), py::arg("min_numel"), py::arg("ops"),
-             py::arg("segment_numel"), py::arg("timeout"));
+  module.def("make_inproc_communicators", &make_inproc_communicators, py::arg("size"),
+             py::arg("options"));
 }
 
 }  // namespace agoq

@@ -48,20 +48,58 @@ def block_scales(x: np.ndarray, block: int, scale: str) -> np.ndarray:
     return np.where(finite, scales, np.float32(np.nan)).astype(np.float32)
 
 
-def codes(x: np.ndarray, scales: np.ndarray, block: int) -> np.ndarray:
-    """int8 codes: x times the reciprocal of its block's scale, rounded half to even."""
+def philox_uniform(
+    seed: int, call: int, rank: int, stage: int, first: int, count: int
+) -> np.ndarray:
+    """Philox4x32-10 for elements first .. first + count - 1, as float32 in [0, 1)."""
+    index = np.arange(first, first + count, dtype=np.uint64)
+    low = np.uint64(0xFFFFFFFF)
+    c = [
+        (index >> np.uint64(2)) & low,
+        index >> np.uint64(34),
+        np.full(count, call, np.uint64),
+        np.full(count, rank | stage << 24, np.uint64),
+    ]
+    key = [seed & 0xFFFFFFFF, seed >> 32]
+    for _ in range(10):
+        p0, p1 = c[0] * np.uint64(0xD2511F53), c[2] * np.uint64(0xCD9E8D57)
+        shift = np.uint64(32)
+        c = [
+            (p1 >> shift) ^ c[1] ^ np.uint64(key[0]),
+            p1 & low,
+            (p0 >> shift) ^ c[3] ^ np.uint64(key[1]),
+            p0 & low,
+        ]
+        key = [(key[0] + 0x9E3779B9) & 0xFFFFFFFF, (key[1] + 0xBB67AE85) & 0xFFFFFFFF]
+    words = np.choose((index & np.uint64(3)).astype(np.int64), c)
+    return (words >> np.uint64(8)).astype(np.float32) * np.float32(2**-24)
+
+
+def codes(
+    x: np.ndarray, scales: np.ndarray, block: int, uniform: np.ndarray | None = None
+) -> np.ndarray:
+    """int8 codes: x times the reciprocal of its block's scale, rounded half to even.
+
+    With `uniform`, rounded up where it is less than the distance from the code below.
+    """
     usable = np.isfinite(scales) & (scales > 0)
     inverse = np.float32(1) / np.where(usable, scales, np.float32(1))
     each = np.repeat(np.where(usable, inverse, np.float32(0)), block)[: len(x)]
     used = np.repeat(usable, block)[: len(x)]
     with np.errstate(under="ignore"):
-        return np.rint(np.where(used, x, np.float32(0)) * each).astype(np.int8)
+        exact = np.where(used, x, np.float32(0)) * each
+    if uniform is None:
+        return np.rint(exact).astype(np.int8)
+    below = np.floor(exact)
+    return np.clip(below + (uniform < exact - below), -QMAX, QMAX).astype(np.int8)
 
 
-def encode(x: np.ndarray, block: int = 128, scale: str = "bf16") -> bytes:
+def encode(
+    x: np.ndarray, block: int = 128, scale: str = "bf16", uniform: np.ndarray | None = None
+) -> bytes:
     """Encoded bytes: codes, zero bytes up to the alignment of a scale, scales."""
     scales = block_scales(x, block, scale)
-    code_bytes = codes(x, scales, block).tobytes()
+    code_bytes = codes(x, scales, block, uniform).tobytes()
     width = 2 if scale == "bf16" else 4
     bits = np.where(np.isnan(scales), np.uint32(0x7FC00000), scales.view(np.uint32))
     scale_bytes = (bits >> 16).astype("<u2") if scale == "bf16" else bits.astype("<u4")
