@@ -91,7 +91,7 @@ def test_ranks_share_an_epoch_without_a_row_in_common(ranks):
         torch.cat(list(islice(batches(rows, 4, rank, ranks, seed=7), steps))).flatten().tolist()
         for rank in range(ranks)
     ]
-    together = sum(seen, [])
+    together = [row for own in seen for row in own]
     assert len(together) == len(set(together)) == steps * 4 * ranks
     assert seen[0] != sorted(seen[0])
 

@@ -1,0 +1,1 @@
+"""What the OSU-style programs share: command line, contenders, timing, report, plot."""
