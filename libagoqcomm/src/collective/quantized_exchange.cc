@@ -1,0 +1,88 @@
+#include "collective/quantized_exchange.h"
+
+#include "collective/stopwatch.h"
+
+namespace agoq {
+namespace {
+
+// Values of Rounding::stage.
+constexpr std::uint32_t kStagePiece = 0;
+constexpr std::uint32_t kStageReduced = 1;
+
+}  // namespace
+
+std::int64_t QuantizedExchange::message_bytes(std::int64_t count) const {
+  return WireLayout(codec_.format(), count).total_bytes();
+}
+
+std::int64_t QuantizedExchange::value_bytes(std::int64_t count) const {
+  return count * static_cast<std::int64_t>(size_of(type_));
+}
+
+Ticket QuantizedExchange::expect_result(int peer, std::int64_t count, Tag tag, void*) {
+  return transport_.post_receive(peer, tag, static_cast<std::size_t>(message_bytes(count)));
+}
+
+void QuantizedExchange::take_result(Ticket ticket, std::int64_t count, void* out) {
+  if (count > 0) {
+    const Stopwatch stopwatch(stats_.decode_seconds);
+    codec_.decode(transport_.received(ticket), count, out, type_);
+  }
+  transport_.release(ticket);
+}
+
+void QuantizedExchange::do_send(const void* values, Extent extent, std::span<const int> peers,
+                                Tag tag) {
+  const SendBuffer buffer = transport_.acquire(message_bytes(extent.count));
+  {
+    const Stopwatch stopwatch(stats_.encode_seconds);
+    codec_.encode(values, type_, extent.count, buffer.data, rounding(kStagePiece, extent));
+  }
+  transport_.post_send(buffer, peers, tag);
+}
+
+void QuantizedExchange::do_send_result(const void* values, Extent extent,
+                                       std::span<const int> peers, Tag tag, void* out) {
+  const SendBuffer buffer = transport_.acquire(message_bytes(extent.count));
+  {
+    const Stopwatch stopwatch(stats_.encode_seconds);
+    codec_.encode(values, type_, extent.count, buffer.data, rounding(kStagePiece, extent));
+  }
+  {
+    const Stopwatch stopwatch(stats_.decode_seconds);
+    codec_.decode(buffer.data, extent.count, out, type_);
+  }
+  transport_.post_send(buffer, peers, tag);
+}
+
+void QuantizedExchange::do_sum(std::span<const std::byte* const> pieces, const void* own,
+                               Extent extent, void* out) {
+  const Stopwatch stopwatch(stats_.sum_seconds);
+  codec_.sum_decode(pieces_of(pieces, own), extent.count, factor_, out, type_);
+}
+
+void QuantizedExchange::do_sum_and_send(std::span<const std::byte* const> pieces, const void* own,
+                                        Extent extent, void* out, std::span<const int> peers,
+                                        Tag tag) {
+  const SendBuffer buffer = transport_.acquire(message_bytes(extent.count));
+  {
+    const Stopwatch stopwatch(stats_.sum_seconds);
+    codec_.sum_encode(pieces_of(pieces, own), extent.count, factor_, buffer.data, out, type_,
+                      rounding(kStageReduced, extent));
+  }
+  transport_.post_send(buffer, peers, tag);
+}
+
+Rounding QuantizedExchange::rounding(std::uint32_t stage, Extent extent) const {
+  Rounding rounding = rounding_;
+  rounding.stage = stage;
+  rounding.first_element = extent.first_element;
+  return rounding;
+}
+
+Pieces QuantizedExchange::pieces_of(std::span<const std::byte* const> encoded,
+                                    const void* own) const {
+  return {.encoded = encoded, .own = own, .own_type = type_, .own_rank = transport_.rank()};
+}
+
+}  // namespace agoq

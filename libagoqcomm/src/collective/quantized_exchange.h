@@ -1,0 +1,46 @@
+// Segments as encoded bytes.
+#pragma once
+
+#include "agoqcomm/codec.h"
+#include "collective/segment_exchange.h"
+
+namespace agoq {
+
+/// Not thread-safe.
+class QuantizedExchange final : public SegmentExchange {
+ public:
+  /// `rounding` holds what does not change within the call; `factor` scales every sum.
+  QuantizedExchange(Transport& transport, OperationStats& stats, const Codec& codec, DataType type,
+                    float factor, const Rounding& rounding)
+      : SegmentExchange(transport, stats),
+        codec_(codec),
+        type_(type),
+        factor_(factor),
+        rounding_(rounding) {}
+
+  std::int64_t message_bytes(std::int64_t count) const override;
+  std::int64_t value_bytes(std::int64_t count) const override;
+  bool uses_send_buffers() const override { return true; }
+  Ticket expect_result(int peer, std::int64_t count, Tag tag, void* out) override;
+  void take_result(Ticket ticket, std::int64_t count, void* out) override;
+
+ protected:
+  void do_send(const void* values, Extent extent, std::span<const int> peers, Tag tag) override;
+  void do_send_result(const void* values, Extent extent, std::span<const int> peers, Tag tag,
+                      void* out) override;
+  void do_sum(std::span<const std::byte* const> pieces, const void* own, Extent extent,
+              void* out) override;
+  void do_sum_and_send(std::span<const std::byte* const> pieces, const void* own, Extent extent,
+                       void* out, std::span<const int> peers, Tag tag) override;
+
+ private:
+  Rounding rounding(std::uint32_t stage, Extent extent) const;
+  Pieces pieces_of(std::span<const std::byte* const> encoded, const void* own) const;
+
+  const Codec& codec_;
+  DataType type_;
+  float factor_;
+  Rounding rounding_;
+};
+
+}  // namespace agoq

@@ -1,0 +1,21 @@
+# Sources of src/transport, one line a file.
+target_sources(agoqcomm PRIVATE
+  ${CMAKE_CURRENT_LIST_DIR}/inproc/group.cc
+  ${CMAKE_CURRENT_LIST_DIR}/inproc/inproc_transport.cc)
+
+target_sources(agoqcomm PRIVATE
+  ${CMAKE_CURRENT_LIST_DIR}/mesh/arguments.cc
+  ${CMAKE_CURRENT_LIST_DIR}/mesh/buffer_pool.cc
+  ${CMAKE_CURRENT_LIST_DIR}/mesh/endpoint.cc
+  ${CMAKE_CURRENT_LIST_DIR}/mesh/hello.cc
+  ${CMAKE_CURRENT_LIST_DIR}/mesh/host_identity.cc
+  ${CMAKE_CURRENT_LIST_DIR}/mesh/mesh_transport.cc
+  ${CMAKE_CURRENT_LIST_DIR}/mesh/receive_table.cc
+  ${CMAKE_CURRENT_LIST_DIR}/mesh/rendezvous.cc
+  ${CMAKE_CURRENT_LIST_DIR}/mesh/send_memory.cc
+  ${CMAKE_CURRENT_LIST_DIR}/store/store_server.cc
+  ${CMAKE_CURRENT_LIST_DIR}/store/tcp_store.cc
+  ${CMAKE_CURRENT_LIST_DIR}/tcp/local_address.cc
+  ${CMAKE_CURRENT_LIST_DIR}/tcp/tcp_link.cc
+  ${CMAKE_CURRENT_LIST_DIR}/tcp/tcp_mesh.cc
+  ${CMAKE_CURRENT_LIST_DIR}/tcp/tcp_transport.cc)
