@@ -16,6 +16,7 @@
 #include "bindings.h"
 #include "options.h"
 #include "py_names.h"
+#include "py_stats.h"
 
 namespace agoq {
 namespace {
@@ -72,34 +73,6 @@ std::vector<std::unique_ptr<Communicator>> make_inproc_communicators(int size,
   return group;
 }
 
-py::dict reasons_of(const OperationStats& stats) {
-  py::dict reasons;
-  for (int i = 0; i < kExactReasonCount; ++i) {
-    if (stats.exact_by_reason[i] == 0) continue;
-    const auto name = to_string(static_cast<ExactReason>(i));
-    reasons[py::str(std::string(name))] = stats.exact_by_reason[i];
-  }
-  return reasons;
-}
-
-py::dict stats_of(const Communicator& self) {
-  const Stats stats = self.stats();
-  py::dict result;
-  for (int i = 0; i < kOperationCount; ++i) {
-    const OperationStats& one = stats[i];
-    if (one.quantized_calls + one.exact_calls == 0) continue;
-    const auto name = to_string(static_cast<Operation>(i));
-    result[py::str(std::string(name))] = py::dict(
-        py::arg("quantized_calls") = one.quantized_calls, py::arg("exact_calls") = one.exact_calls,
-        py::arg("exact_by_reason") = reasons_of(one), py::arg("elements") = one.elements,
-        py::arg("wire_bytes") = one.wire_bytes, py::arg("exact_bytes") = one.exact_bytes,
-        py::arg("encode_seconds") = one.encode_seconds, py::arg("sum_seconds") = one.sum_seconds,
-        py::arg("decode_seconds") = one.decode_seconds, py::arg("wait_seconds") = one.wait_seconds,
-        py::arg("total_seconds") = one.total_seconds);
-  }
-  return result;
-}
-
 }  // namespace
 
 void bind_communicator(py::module_& module) {
@@ -113,7 +86,7 @@ void bind_communicator(py::module_& module) {
       .def("all_reduce", &all_reduce, Unlocked())
       .def("reduce_scatter", &reduce_scatter, Unlocked())
       .def("all_gather", &all_gather, Unlocked())
-      .def("stats", &stats_of)
+      .def("stats", [](const Communicator& self) { return to_dict(self.stats()); })
       .def("reset_stats", &Communicator::reset_stats)
       .def("describe", &Communicator::describe)
       .def("abort", &Communicator::abort, Unlocked());

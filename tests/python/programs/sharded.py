@@ -25,7 +25,7 @@ def _mesh(me: Rank):
 
 
 def _quantized(operation: str, group: dist.ProcessGroup | None = None) -> int:
-    return agoq_comm.stats(group).get(operation, {}).get("quantized_calls", 0)
+    return agoq_comm.stats(group)[operation]["quantized"]
 
 
 def _fsdp(model: nn.Module, **options) -> nn.Module:

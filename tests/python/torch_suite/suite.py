@@ -55,12 +55,12 @@ class _Result(unittest.TestResult):
         super().__init__()
         self.outcomes: dict[str, list[Any]] = {}
 
-    def startTest(self, test: unittest.TestCase) -> None:
+    def startTest(self, test: unittest.TestCase) -> None:  # noqa: N802
         super().startTest(test)
         self._start = time.monotonic()
         self.outcomes[self._name(test)] = ["passed", 0.0, ""]
 
-    def stopTest(self, test: unittest.TestCase) -> None:
+    def stopTest(self, test: unittest.TestCase) -> None:  # noqa: N802
         super().stopTest(test)
         self.outcomes[self._name(test)][1] = round(time.monotonic() - self._start, 2)
 
@@ -71,13 +71,13 @@ class _Result(unittest.TestResult):
     def _note(self, test: unittest.TestCase, outcome: str, message: str) -> None:
         self.outcomes[self._name(test)] = [outcome, 0.0, message[-3000:]]
 
-    def addSkip(self, test: unittest.TestCase, reason: str) -> None:
+    def addSkip(self, test: unittest.TestCase, reason: str) -> None:  # noqa: N802
         self._note(test, "skipped", reason)
 
-    def addFailure(self, test: unittest.TestCase, err: Any) -> None:
+    def addFailure(self, test: unittest.TestCase, err: Any) -> None:  # noqa: N802
         self._note(test, "failed", self._exc_info_to_string(err, test))
 
-    addError = addFailure
+    addError = addFailure  # noqa: N815
 
 
 def main() -> None:

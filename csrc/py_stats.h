@@ -1,0 +1,44 @@
+// Counters as Python sees them: {"all_reduce": {"calls": 3, ...}, ...}.
+#pragma once
+
+#include <pybind11/pybind11.h>
+
+#include <string>
+
+#include "agoqcomm/stats.h"
+
+namespace agoq {
+
+inline pybind11::dict to_dict(const OperationStats& stats) {
+  pybind11::dict reasons;
+  for (int i = 0; i < kExactReasonCount; ++i) {
+    const auto calls = stats.exact_by_reason[static_cast<std::size_t>(i)];
+    if (calls == 0) continue;
+    reasons[pybind11::str(std::string(to_string(static_cast<ExactReason>(i))))] = calls;
+  }
+  pybind11::dict result;
+  result["calls"] = stats.quantized_calls + stats.exact_calls;
+  result["quantized"] = stats.quantized_calls;
+  result["exact"] = stats.exact_calls;
+  result["exact_reasons"] = reasons;
+  result["elements"] = stats.elements;
+  result["wire_bytes"] = stats.wire_bytes;
+  result["exact_bytes"] = stats.exact_bytes;
+  result["encode_seconds"] = stats.encode_seconds;
+  result["sum_seconds"] = stats.sum_seconds;
+  result["decode_seconds"] = stats.decode_seconds;
+  result["wait_seconds"] = stats.wait_seconds;
+  result["total_seconds"] = stats.total_seconds;
+  return result;
+}
+
+inline pybind11::dict to_dict(const Stats& stats) {
+  pybind11::dict result;
+  for (int i = 0; i < kOperationCount; ++i) {
+    const auto operation = static_cast<Operation>(i);
+    result[pybind11::str(std::string(to_string(operation)))] = to_dict(of(stats, operation));
+  }
+  return result;
+}
+
+}  // namespace agoq

@@ -1,0 +1,45 @@
+"""Threads and processes, and every transport and segment length, give the same bits."""
+
+from __future__ import annotations
+
+import functools
+
+import pytest
+
+import agoq_comm
+import threads
+from agoq_comm import _C
+from programs import parity
+from ranks import launch, values
+
+TRANSPORTS = _C.transport_names()
+
+
+@functools.cache
+def _inproc(size: int) -> list[dict[str, list[str]]]:
+    def rank(comm: agoq_comm.Communicator) -> dict[str, list[str]]:
+        return {
+            name: [
+                parity.digest(comm.all_reduce(x)),
+                parity.digest(comm.reduce_scatter(parts)),
+            ]
+            for name, x, parts in parity.cases(comm.rank, comm.size)
+        }
+
+    return threads.run(size, rank)
+
+
+@pytest.mark.parametrize("segment_numel", [4096, 65536])
+@pytest.mark.parametrize("transport", TRANSPORTS)
+@pytest.mark.parametrize("size", [2, 3])
+def test_processes_equal_threads(size: int, transport: str, segment_numel: int) -> None:
+    outcomes = launch(
+        parity.backend, size, transport=transport, segment_numel=segment_numel, timeout=60
+    )
+    assert values(outcomes) == _inproc(size)
+
+
+@pytest.mark.parametrize("size", [2, 3])
+def test_all_reduce_is_equal_on_all_ranks(size: int) -> None:
+    first, *others = [{k: v[0] for k, v in rank.items()} for rank in _inproc(size)]
+    assert all(other == first for other in others)
