@@ -1,0 +1,212 @@
+#include "agoqcomm/codec.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <string>
+
+#include "agoqcomm/error.h"
+#include "codec/encoded_blocks.h"
+#include "codec/kernel_table.h"
+#include "codec/single_block.h"
+#include "codec/stream_copy.h"
+#include "format/formats.h"
+
+namespace agoq {
+namespace {
+
+/// Outputs from here on leave the caches anyway: storing past them saves reading every line first.
+constexpr std::int64_t kStreamedBytes = std::int64_t{16} << 20;
+
+void require(bool condition, const char* function, const std::string& what) {
+  if (condition) return;
+  throw Error(ErrorCode::kInvalidArgument, "Codec::" + std::string(function) + ": " + what);
+}
+
+void check_values(const char* function, const void* values, DataType type, std::int64_t count) {
+  require(count >= 0, function, "count is " + std::to_string(count) + "; it must be 0 or more");
+  require(is_encodable(type), function,
+          "elements of type " + std::string(to_string(type)) +
+              " cannot be encoded; use float32, bfloat16 or float16");
+  require(values != nullptr || count == 0, function, "the buffer of elements is null");
+}
+
+void check_encoded(const char* function, const std::byte* encoded, std::int64_t count) {
+  require(encoded != nullptr || count == 0, function, "the buffer of encoded bytes is null");
+  require(reinterpret_cast<std::uintptr_t>(encoded) % 4 == 0, function,
+          "the buffer of encoded bytes must be aligned to 4");
+}
+
+void check_rounding(const char* function, const Rounding& rounding) {
+  if (!rounding.stochastic) return;
+  require(rounding.rank < 1u << 24, function, "Rounding.rank must be below 2^24");
+  require(rounding.stage < 1u << 8, function, "Rounding.stage must be below 2^8");
+  require(rounding.first_element >= 0, function, "Rounding.first_element must be 0 or more");
+}
+
+void check_pieces(const char* function, const Pieces& pieces, std::int64_t count,
+                  const void* values, DataType type) {
+  const auto ranks = static_cast<std::int64_t>(pieces.encoded.size());
+  require(ranks >= 1, function, "there are no pieces to sum");
+  const bool owned = pieces.own != nullptr || (count == 0 && pieces.own_rank >= 0);
+  require(owned ? pieces.own_rank >= 0 && pieces.own_rank < ranks : pieces.own_rank == -1, function,
+          "own_rank is " + std::to_string(pieces.own_rank) +
+              "; it must be the owner's place among the " + std::to_string(ranks) +
+              " pieces, or -1 where `own` is null");
+  require(!owned || is_encodable(pieces.own_type), function,
+          "the owner's piece has type " + std::string(to_string(pieces.own_type)) +
+              "; use float32, bfloat16 or float16");
+  for (std::int64_t rank = 0; rank < ranks; ++rank) {
+    if (rank == pieces.own_rank) continue;
+    check_encoded(function, pieces.encoded[static_cast<std::size_t>(rank)], count);
+  }
+  // Blocks are read before they are written, in order: in place works unless elements grow.
+  require(!owned || values != pieces.own || size_of(type) <= size_of(pieces.own_type), function,
+          "the sum cannot replace the owner's piece where its elements are the larger ones");
+}
+
+const KernelTable* find_kernels(const BlockFormat& format, CpuIsa isa) {
+  format.validate();
+  if (!is_supported(isa)) {
+    throw Error(ErrorCode::kUnsupported, "this CPU or build has no kernels for the ISA '" +
+                                             std::string(to_string(isa)) +
+                                             "'; use the default, which it has");
+  }
+#if defined(__x86_64__)
+  if (isa == CpuIsa::kAvx512) return avx512_kernels(format.element, format.block);
+  if (isa == CpuIsa::kAvx2) return avx2_kernels(format.element, format.block);
+#endif
+  return scalar_kernels(format.element, format.block);
+}
+
+EncodedBlocks blocks_at(const std::byte* encoded, const WireLayout& layout, ScaleType type) {
+  const auto* codes = reinterpret_cast<const std::uint8_t*>(encoded);
+  return {codes, codes + layout.scale_offset(), type};
+}
+
+/// Also writes the zero bytes between codes and scales.
+MutableEncodedBlocks blocks_at(std::byte* encoded, const WireLayout& layout, ScaleType type) {
+  auto* codes = reinterpret_cast<std::uint8_t*>(encoded);
+  std::fill(codes + layout.code_bytes(), codes + layout.scale_offset(), std::uint8_t{0});
+  return {codes, codes + layout.scale_offset(), type};
+}
+
+SumOfPieces sum_of(const Pieces& pieces, const WireLayout& layout, ScaleType type, float factor) {
+  return {.encoded = pieces.encoded.data(),
+          .scale_offset = layout.scale_offset(),
+          .scale_type = type,
+          .ranks = static_cast<int>(pieces.encoded.size()),
+          .own_rank = pieces.own_rank,
+          .own = pieces.own,
+          .own_type = pieces.own_type,
+          .factor = factor};
+}
+
+SingleBlock single_block(const BlockFormat& format, const KernelTable& kernels, std::int64_t count,
+                         std::int64_t index) {
+  const std::int64_t rest = count - index * format.block;
+  return SingleBlock(format, kernels, index,
+                     static_cast<int>(std::min<std::int64_t>(format.block, rest)));
+}
+
+/// Decodes a few blocks at a time into a buffer that stays in L1, and streams them out from there:
+/// so the output may have any alignment, and the kernels need no second kind of store.
+void decode_streamed(const KernelTable& kernels, const BlockFormat& format, EncodedBlocks in,
+                     std::int64_t blocks, void* values, DataType type) {
+  alignas(64) char staged[8192];
+  const std::int64_t value_bytes = format.block * static_cast<std::int64_t>(size_of(type));
+  const std::int64_t code_bytes = format.block * find_format(format.element)->bits / 8;
+  const std::int64_t step = static_cast<std::int64_t>(sizeof(staged)) / value_bytes;
+  for (std::int64_t b = 0; b < blocks; b += step) {
+    const std::int64_t now = std::min(step, blocks - b);
+    const EncodedBlocks from{in.codes + b * code_bytes, in.scales + b * scale_size(format.scale),
+                             in.scale_type};
+    kernels.decode[static_cast<int>(type)](from, now, staged);
+    stream_copy(static_cast<char*>(values) + b * value_bytes, staged,
+                static_cast<std::size_t>(now * value_bytes));
+  }
+  stream_fence();
+}
+
+}  // namespace
+
+Codec::Codec(const BlockFormat& format) : Codec(format, selected_cpu_isa()) {}
+
+Codec::Codec(const BlockFormat& format, CpuIsa isa)
+    : format_(format), isa_(isa), kernels_(find_kernels(format, isa)) {}
+
+void Codec::encode(const void* values, DataType type, std::int64_t count, std::byte* encoded,
+                   const Rounding& rounding) const {
+  check_values("encode", values, type, count);
+  check_encoded("encode", encoded, count);
+  check_rounding("encode", rounding);
+  if (count == 0) return;
+  const WireLayout layout(format_, count);
+  const MutableEncodedBlocks out = blocks_at(encoded, layout, format_.scale);
+  const std::int64_t fast = rounding.stochastic ? 0 : count / format_.block;
+  kernels_->encode[static_cast<int>(type)](values, fast, out);
+  for (std::int64_t b = fast; b < layout.blocks(); ++b) {
+    single_block(format_, *kernels_, count, b).encode(values, type, out, rounding);
+  }
+}
+
+void Codec::decode(const std::byte* encoded, std::int64_t count, void* values,
+                   DataType type) const {
+  check_values("decode", values, type, count);
+  check_encoded("decode", encoded, count);
+  if (count == 0) return;
+  const WireLayout layout(format_, count);
+  const EncodedBlocks in = blocks_at(encoded, layout, format_.scale);
+  const std::int64_t whole = count / format_.block;
+  if (count * static_cast<std::int64_t>(size_of(type)) >= kStreamedBytes) {
+    decode_streamed(*kernels_, format_, in, whole, values, type);
+  } else {
+    kernels_->decode[static_cast<int>(type)](in, whole, values);
+  }
+  if (whole < layout.blocks())
+    single_block(format_, *kernels_, count, whole).decode(in, values, type);
+}
+
+void Codec::decode_accumulate(const std::byte* encoded, std::int64_t count,
+                              float* accumulator) const {
+  check_values("decode_accumulate", accumulator, DataType::kFloat32, count);
+  check_encoded("decode_accumulate", encoded, count);
+  if (count == 0) return;
+  const WireLayout layout(format_, count);
+  const EncodedBlocks in = blocks_at(encoded, layout, format_.scale);
+  const std::int64_t whole = count / format_.block;
+  kernels_->accumulate(in, whole, accumulator);
+  if (whole < layout.blocks())
+    single_block(format_, *kernels_, count, whole).accumulate(in, accumulator);
+}
+
+void Codec::sum_decode(const Pieces& pieces, std::int64_t count, float factor, void* values,
+                       DataType type) const {
+  check_values("sum_decode", values, type, count);
+  check_pieces("sum_decode", pieces, count, values, type);
+  if (count == 0) return;
+  const WireLayout layout(format_, count);
+  const SumOfPieces sum = sum_of(pieces, layout, format_.scale, factor);
+  const std::int64_t whole = count / format_.block;
+  kernels_->sum_decode[static_cast<int>(type)](sum, whole, values);
+  if (whole < layout.blocks())
+    single_block(format_, *kernels_, count, whole).sum_decode(sum, values, type);
+}
+
+void Codec::sum_encode(const Pieces& pieces, std::int64_t count, float factor, std::byte* encoded,
+                       void* values, DataType type, const Rounding& rounding) const {
+  check_values("sum_encode", values != nullptr ? values : encoded, type, count);
+  check_encoded("sum_encode", encoded, count);
+  check_pieces("sum_encode", pieces, count, values, type);
+  check_rounding("sum_encode", rounding);
+  if (count == 0) return;
+  const WireLayout layout(format_, count);
+  const SumOfPieces sum = sum_of(pieces, layout, format_.scale, factor);
+  const MutableEncodedBlocks out = blocks_at(encoded, layout, format_.scale);
+  const std::int64_t fast = rounding.stochastic ? 0 : count / format_.block;
+  kernels_->sum_encode[static_cast<int>(type)](sum, fast, out, values);
+  for (std::int64_t b = fast; b < layout.blocks(); ++b) {
+    single_block(format_, *kernels_, count, b).sum_encode(sum, out, values, type, rounding);
+  }
+}
+
+}  // namespace agoq

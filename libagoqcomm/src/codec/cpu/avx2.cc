@@ -1,0 +1,122 @@
+// AVX2 with F16C: 8 lanes.
+#include <immintrin.h>
+
+#include <cstdint>
+
+#include "codec/cpu/block_kernels.h"
+#include "codec/cpu/make_tables.h"
+#include "format/formats.h"
+#include "format/half.h"
+
+namespace agoq {
+namespace {
+
+struct Avx2 {
+  using Vector = __m256;
+  using Magnitude = __m256i;
+  static constexpr int kLanes = 8;
+
+  AGOQ_INLINE Vector broadcast(float x) { return _mm256_set1_ps(x); }
+  AGOQ_INLINE Vector add(Vector a, Vector b) { return _mm256_add_ps(a, b); }
+  AGOQ_INLINE Vector mul(Vector a, Vector b) { return _mm256_mul_ps(a, b); }
+  AGOQ_INLINE Vector nan_lanes(Vector x) { return _mm256_cmp_ps(x, x, _CMP_UNORD_Q); }
+  AGOQ_INLINE Vector canonical(Vector x) {
+    return _mm256_blendv_ps(x, broadcast(from_bits(kCanonicalNanBits)), nan_lanes(x));
+  }
+
+  AGOQ_INLINE Magnitude zero_magnitude() { return _mm256_setzero_si256(); }
+  AGOQ_INLINE Magnitude max_magnitude(Magnitude largest, Vector x) {
+    const __m256i magnitude =
+        _mm256_and_si256(_mm256_castps_si256(x), _mm256_set1_epi32(0x7fffffff));
+    return _mm256_max_epu32(largest, magnitude);
+  }
+  template <int kWays>
+  AGOQ_INLINE std::uint32_t largest(const Magnitude (&ways)[kWays]) {
+    Magnitude all = ways[0];
+    AGOQ_UNROLL
+    for (int i = 1; i < kWays; ++i) all = _mm256_max_epu32(all, ways[i]);
+    __m128i x = _mm_max_epu32(_mm256_castsi256_si128(all), _mm256_extracti128_si256(all, 1));
+    x = _mm_max_epu32(x, _mm_shuffle_epi32(x, 0x4e));
+    x = _mm_max_epu32(x, _mm_shuffle_epi32(x, 0xb1));
+    return static_cast<std::uint32_t>(_mm_cvtsi128_si32(x));
+  }
+
+  template <DataType kType>
+  AGOQ_INLINE Vector load(const void* from) {
+    if constexpr (kType == DataType::kFloat32) {
+      return _mm256_loadu_ps(static_cast<const float*>(from));
+    }
+    const __m128i half = _mm_loadu_si128(static_cast<const __m128i*>(from));
+    if constexpr (kType == DataType::kFloat16) return _mm256_cvtph_ps(half);
+    return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(half), 16));
+  }
+
+  template <DataType kType>
+  AGOQ_INLINE void store(void* to, Vector x) {
+    if constexpr (kType == DataType::kFloat32) {
+      _mm256_storeu_ps(static_cast<float*>(to), x);
+      return;
+    }
+    __m128i half;
+    if constexpr (kType == DataType::kFloat16) {
+      half = _mm256_cvtps_ph(canonical(x), _MM_FROUND_TO_NEAREST_INT);
+    } else {
+      const __m256i u = _mm256_castps_si256(x);
+      const __m256i odd = _mm256_and_si256(_mm256_srli_epi32(u, 16), _mm256_set1_epi32(1));
+      const __m256i rounded = _mm256_add_epi32(_mm256_add_epi32(u, _mm256_set1_epi32(0x7fff)), odd);
+      const __m256 kept = _mm256_blendv_ps(_mm256_castsi256_ps(rounded),
+                                           broadcast(from_bits(kCanonicalNanBits)), nan_lanes(x));
+      const __m256i upper = _mm256_srli_epi32(_mm256_castps_si256(kept), 16);
+      half = _mm_packus_epi32(_mm256_castsi256_si128(upper), _mm256_extracti128_si256(upper, 1));
+    }
+    _mm_storeu_si128(static_cast<__m128i*>(to), half);
+  }
+};
+
+/// An element format's vector operations.
+template <class Format>
+struct Element;
+
+template <>
+struct Element<Int8> {
+  using Codes = __m256i;  // 32 bits each
+  static constexpr int kBits = Int8::kBits;
+  static constexpr int kMax = Int8::kMax;
+
+  AGOQ_INLINE Codes quantize(__m256 x, __m256 inverse) {
+    return _mm256_cvtps_epi32(_mm256_mul_ps(x, inverse));
+  }
+  AGOQ_INLINE __m256 dequantize(Codes codes, __m256 scale) {
+    return _mm256_mul_ps(_mm256_cvtepi32_ps(codes), scale);
+  }
+  AGOQ_INLINE Codes load(const std::uint8_t* codes) {
+    return _mm256_cvtepi8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(codes)));
+  }
+
+  template <int kVectors>
+  AGOQ_INLINE void store_block(const __m256 (&x)[kVectors], __m256 inverse, std::uint8_t* codes) {
+    static_assert(kVectors % 4 == 0);
+    // Packing works within 128-bit lanes, and leaves the halves of each vector apart.
+    const __m256i order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
+    AGOQ_UNROLL
+    for (int i = 0; i < kVectors; i += 4) {
+      const __m256i low = _mm256_packs_epi32(quantize(x[i], inverse), quantize(x[i + 1], inverse));
+      const __m256i high =
+          _mm256_packs_epi32(quantize(x[i + 2], inverse), quantize(x[i + 3], inverse));
+      const __m256i packed = _mm256_packs_epi16(low, high);
+      _mm256_storeu_si256(reinterpret_cast<__m256i*>(codes + 8 * i),
+                          _mm256_permutevar8x32_epi32(packed, order));
+    }
+  }
+};
+
+template <class Format, int kBlock>
+using Kernels = BlockKernels<Avx2, Element<Format>, kBlock>;
+
+}  // namespace
+
+const KernelTable* avx2_kernels(ElementFormat format, int block) {
+  return table_for<Kernels>(format, block);
+}
+
+}  // namespace agoq

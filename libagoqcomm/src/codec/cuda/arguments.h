@@ -1,0 +1,92 @@
+// What a kernel is given. It travels by value in the launch itself: nothing is copied to the device
+// beforehand, and a CUDA graph keeps all of it.
+#pragma once
+
+#include <cstdint>
+
+#include "agoqcomm/block_format.h"
+#include "agoqcomm/cuda_codec.h"
+#include "agoqcomm/types.h"
+
+namespace agoq::cuda {
+
+/// What a launch may carry on every device and driver.
+inline constexpr int kMaxArgumentBytes = 4096;
+
+/// Elements that one thread takes at once: 16 bytes of bf16 or fp16.
+inline constexpr int kVector = 8;
+inline constexpr int kWarp = 32;
+inline constexpr int kThreads = 256;
+
+/// A block format, as far as its block length and its scales go.
+struct BlockShape {
+  int vectors;  ///< Vectors in a block: a power of two.
+  int shift;    ///< Its logarithm: vector v lies in block v >> shift.
+  ScaleType scale_type;
+};
+
+/// Rounding, but for the index of an element.
+struct RoundingKey {
+  std::uint64_t seed;
+  std::uint32_t call;
+  std::uint32_t rank;
+  std::uint32_t stage;
+};
+
+struct EncodeSegment {
+  const void* values;
+  std::uint8_t* encoded;
+  std::int64_t count;
+  std::int64_t scale_offset;
+  std::int64_t first_element;
+};
+
+struct EncodeArguments {
+  BlockShape shape;
+  RoundingKey rounding;
+  EncodeSegment segments[CudaCodec::kMaxEncodeSegments];
+};
+
+/// Of decode and accumulate.
+struct DecodeSegment {
+  const std::uint8_t* encoded;
+  void* values;
+  std::int64_t count;
+  std::int64_t scale_offset;
+};
+
+struct DecodeArguments {
+  BlockShape shape;
+  DecodeSegment segments[CudaCodec::kMaxEncodeSegments];
+};
+
+struct SumSegment {
+  const void* own;
+  const float* start;
+  const void* residual;
+  std::uint8_t* encoded;
+  void* values;
+  std::int64_t count;
+  std::int64_t scale_offset;
+  std::int64_t first_element;
+};
+
+struct SumArguments {
+  BlockShape shape;
+  RoundingKey rounding;
+  float factor;
+  int ranks;
+  int own_rank;
+  DataType own_type;
+  DataType residual_type;
+  DataType type;
+  SumSegment segments[CudaCodec::kMaxSumSegments];
+  /// Piece r of segment s at s * ranks + r.
+  const std::uint8_t* pieces[CudaCodec::kMaxPieces];
+};
+
+static_assert(sizeof(EncodeArguments) <= kMaxArgumentBytes);
+static_assert(sizeof(DecodeArguments) <= kMaxArgumentBytes);
+static_assert(sizeof(SumArguments) <= kMaxArgumentBytes);
+
+}  // namespace agoq::cuda

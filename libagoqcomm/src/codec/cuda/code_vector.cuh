@@ -1,0 +1,96 @@
+// The codes of eight elements: as many bytes as a code has bits, whatever the format.
+#pragma once
+
+#include <cstdint>
+#include <type_traits>
+
+#include "codec/cuda/arguments.h"
+#include "codec/cuda/element_vector.cuh"
+#include "codec/encoded_blocks.h"
+
+namespace agoq::cuda {
+
+/// In registers. Read and written by Format::get and Format::put.
+template <class Format>
+struct alignas(8) CodeVector {
+  std::uint8_t byte[Format::kBits] = {};
+};
+
+/// Bytes that the codes of `live` elements take.
+template <class Format>
+__device__ __forceinline__ int code_bytes(int live) {
+  return (live * Format::kBits + 7) / 8;
+}
+
+template <class Chunk, int kBytes>
+__device__ __forceinline__ void copy_chunks(std::uint8_t* to, const std::uint8_t* from) {
+#pragma unroll
+  for (int i = 0; i < kBytes; i += static_cast<int>(sizeof(Chunk))) {
+    *reinterpret_cast<Chunk*>(to + i) = *reinterpret_cast<const Chunk*>(from + i);
+  }
+}
+
+/// The widest accesses to a vector's codes in a buffer that is aligned to 4.
+template <int kBytes>
+__device__ __forceinline__ void copy_codes(std::uint8_t* to, const std::uint8_t* from,
+                                           bool is_aligned_to_8) {
+  using Chunk = std::conditional_t<
+      kBytes % 4 == 0, std::uint32_t,
+      std::conditional_t<kBytes % 2 == 0, std::uint16_t, std::uint8_t>>;
+  if constexpr (kBytes == 8) {
+    if (is_aligned_to_8) return copy_chunks<std::uint64_t, kBytes>(to, from);
+  }
+  copy_chunks<Chunk, kBytes>(to, from);
+}
+
+/// Codes past `live` become 0.
+template <class Format>
+__device__ __forceinline__ CodeVector<Format> load_codes(const std::uint8_t* encoded,
+                                                         std::int64_t vector, int live) {
+  CodeVector<Format> codes;
+  const std::uint8_t* from = encoded + vector * Format::kBits;
+  if (live == kVector) {
+    copy_codes<Format::kBits>(codes.byte, from, is_aligned(from, 8));
+  } else {
+#pragma unroll
+    for (int i = 0; i < Format::kBits; ++i) {
+      codes.byte[i] = i < code_bytes<Format>(live) ? from[i] : std::uint8_t{0};
+    }
+  }
+  return codes;
+}
+
+template <class Format>
+__device__ __forceinline__ void store_codes(const CodeVector<Format>& codes, std::uint8_t* encoded,
+                                            std::int64_t vector, int live) {
+  std::uint8_t* to = encoded + vector * Format::kBits;
+  if (live == kVector) {
+    copy_codes<Format::kBits>(to, codes.byte, is_aligned(to, 8));
+  } else {
+#pragma unroll
+    for (int i = 0; i < Format::kBits; ++i) {
+      if (i < code_bytes<Format>(live)) to[i] = codes.byte[i];
+    }
+  }
+}
+
+/// Writes the zero bytes that align the scales: for the thread whose vector is the last.
+template <class Format>
+__device__ __forceinline__ void store_padding(std::uint8_t* encoded, std::int64_t vector, int live,
+                                              std::int64_t scale_offset) {
+  // Whole vectors of such formats leave nothing to align.
+  if (Format::kBits % 4 == 0 && live == kVector) return;
+  for (std::int64_t at = vector * Format::kBits + code_bytes<Format>(live); at < scale_offset;
+       ++at) {
+    encoded[at] = 0;
+  }
+}
+
+template <class Format>
+__device__ __forceinline__ void decode_vector(const CodeVector<Format>& codes, float scale,
+                                              float (&x)[kVector]) {
+#pragma unroll
+  for (int i = 0; i < kVector; ++i) x[i] = Format::decode(Format::get(codes.byte, i), scale);
+}
+
+}  // namespace agoq::cuda

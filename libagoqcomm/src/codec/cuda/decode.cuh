@@ -1,0 +1,29 @@
+// Encoded bytes to elements.
+#pragma once
+
+#include "codec/cuda/arguments.h"
+#include "codec/cuda/code_vector.cuh"
+#include "codec/cuda/element_vector.cuh"
+#include "codec/cuda/tiles.cuh"
+
+namespace agoq::cuda {
+
+template <class Format, DataType kType>
+__global__ void __launch_bounds__(kThreads)
+    decode_kernel(const __grid_constant__ DecodeArguments arguments) {
+  const DecodeSegment& segment = arguments.segments[blockIdx.y];
+  const BlockShape& shape = arguments.shape;
+  for (Tiles<1> tile(segment.count); tile.more(); tile.next()) {
+    const std::int64_t vector = tile.vector(0);
+    const int live = tile.live(vector);
+    if (live == 0) continue;
+    const CodeVector<Format> codes = load_codes<Format>(segment.encoded, vector, live);
+    const float scale = load_scale(segment.encoded + segment.scale_offset, vector >> shape.shift,
+                                   shape.scale_type);
+    float x[kVector];
+    decode_vector(codes, scale, x);
+    store_values<kType>(segment.values, vector, live, x);
+  }
+}
+
+}  // namespace agoq::cuda

@@ -1,0 +1,125 @@
+// The fp32 sum of all ranks' pieces, fused with what becomes of it.
+//
+// A thread sums its elements in rank order, whichever pieces are encoded, so that the result is that
+// of the CPU to the bit. Pieces are loaded a few at a time, to have several loads in flight.
+#pragma once
+
+#include <cstdint>
+
+#include "codec/cuda/arguments.h"
+#include "codec/cuda/block_encoder.cuh"
+#include "codec/cuda/code_vector.cuh"
+#include "codec/cuda/element_vector.cuh"
+#include "codec/cuda/tiles.cuh"
+
+namespace agoq::cuda {
+
+inline constexpr int kPiecesAtOnce = 4;
+
+/// Adds the pieces of all ranks to `sum`.
+template <class Format>
+__device__ __forceinline__ void add_pieces(const SumArguments& arguments, int segment_index,
+                                           std::int64_t vector, int live, float (&sum)[kVector]) {
+  const SumSegment& segment = arguments.segments[segment_index];
+  const int first_piece = segment_index * arguments.ranks;
+  float own[kVector] = {};
+  if (arguments.own_rank >= 0) {
+    load_values(arguments.own_type, segment.own, vector, live, own);
+  }
+  for (int first = 0; first < arguments.ranks; first += kPiecesAtOnce) {
+    CodeVector<Format> codes[kPiecesAtOnce];
+    float scales[kPiecesAtOnce] = {};
+#pragma unroll
+    for (int i = 0; i < kPiecesAtOnce; ++i) {
+      const int rank = first + i;
+      if (rank >= arguments.ranks || rank == arguments.own_rank) continue;
+      const std::uint8_t* piece = arguments.pieces[first_piece + rank];
+      codes[i] = load_codes<Format>(piece, vector, live);
+      scales[i] = load_scale(piece + segment.scale_offset, vector >> arguments.shape.shift,
+                             arguments.shape.scale_type);
+    }
+#pragma unroll
+    for (int i = 0; i < kPiecesAtOnce; ++i) {
+      const int rank = first + i;
+      if (rank >= arguments.ranks) break;
+      const bool is_own = rank == arguments.own_rank;
+#pragma unroll
+      for (int j = 0; j < kVector; ++j) {
+        // Not canonical: the whole sum becomes so at its end.
+        const float decoded = Format::dequantize(Format::get(codes[i].byte, j), scales[i]);
+        sum[j] = add(sum[j], is_own ? own[j] : decoded);
+      }
+    }
+  }
+}
+
+/// Sum, factor and residual of one vector; +0 past the end.
+template <class Format>
+__device__ __forceinline__ void sum_vector(const SumArguments& arguments, int segment_index,
+                                           std::int64_t vector, int live, float (&sum)[kVector]) {
+  const SumSegment& segment = arguments.segments[segment_index];
+  // -0 is what leaves the first piece as it is, a -0 of the owner's too.
+#pragma unroll
+  for (int i = 0; i < kVector; ++i) sum[i] = -0.0f;
+  if (segment.start != nullptr) {
+    load_values<DataType::kFloat32>(segment.start, vector, live, sum);
+  }
+  add_pieces<Format>(arguments, segment_index, vector, live, sum);
+  if (arguments.factor != 1.0f) {
+#pragma unroll
+    for (int i = 0; i < kVector; ++i) sum[i] = mul(sum[i], arguments.factor);
+  }
+  if (segment.residual != nullptr) {
+    float residual[kVector];
+    load_values(arguments.residual_type, segment.residual, vector, live, residual);
+#pragma unroll
+    for (int i = 0; i < kVector; ++i) sum[i] = add(sum[i], residual[i]);
+  }
+  // A piece with a NaN scale has made NaN of the elements past the end too.
+#pragma unroll
+  for (int i = 0; i < kVector; ++i) sum[i] = i < live ? canonical(sum[i]) : 0.0f;
+}
+
+template <class Format>
+__global__ void __launch_bounds__(kThreads)
+    sum_decode_kernel(const __grid_constant__ SumArguments arguments) {
+  const int segment_index = static_cast<int>(blockIdx.y);
+  const SumSegment& segment = arguments.segments[segment_index];
+  for (Tiles<1> tile(segment.count); tile.more(); tile.next()) {
+    const std::int64_t vector = tile.vector(0);
+    const int live = tile.live(vector);
+    if (live == 0) continue;
+    float sum[kVector];
+    sum_vector<Format>(arguments, segment_index, vector, live, sum);
+    store_values(arguments.type, segment.values, vector, live, sum);
+  }
+}
+
+template <class Format, int kVectors, bool kStochastic>
+__global__ void __launch_bounds__(kThreads)
+    sum_encode_kernel(const __grid_constant__ SumArguments arguments) {
+  const int segment_index = static_cast<int>(blockIdx.y);
+  const SumSegment& segment = arguments.segments[segment_index];
+  const EncodedSegment out = {segment.encoded, segment.scale_offset, segment.first_element};
+  for (Tiles<kVectors> tile(segment.count); tile.more(); tile.next()) {
+    float sum[kVectors][kVector];
+#pragma unroll
+    for (int i = 0; i < kVectors; ++i) {
+      const std::int64_t vector = tile.vector(i);
+      const int live = tile.live(vector);
+#pragma unroll
+      for (int j = 0; j < kVector; ++j) sum[i][j] = 0.0f;
+      if (live > 0) sum_vector<Format>(arguments, segment_index, vector, live, sum[i]);
+    }
+    encode_tile<Format, kStochastic>(
+        tile, sum, arguments.shape, arguments.rounding, out,
+        [&](int, std::int64_t vector, int live, const CodeVector<Format>& codes, float scale) {
+          if (segment.values == nullptr) return;
+          float decoded[kVector];
+          decode_vector(codes, scale, decoded);
+          store_values(arguments.type, segment.values, vector, live, decoded);
+        });
+  }
+}
+
+}  // namespace agoq::cuda

@@ -1,0 +1,25 @@
+# The codec, and what the whole core shares (types, errors, version).
+target_sources(agoqcomm PRIVATE
+  ${CMAKE_CURRENT_LIST_DIR}/../error.cc
+  ${CMAKE_CURRENT_LIST_DIR}/../types.cc
+  ${CMAKE_CURRENT_LIST_DIR}/../version.cc
+  ${CMAKE_CURRENT_LIST_DIR}/block_format.cc
+  ${CMAKE_CURRENT_LIST_DIR}/codec.cc
+  ${CMAKE_CURRENT_LIST_DIR}/cpu_isa.cc
+  ${CMAKE_CURRENT_LIST_DIR}/single_block.cc
+  ${CMAKE_CURRENT_LIST_DIR}/stochastic.cc
+  ${CMAKE_CURRENT_LIST_DIR}/stream_copy.cc
+  ${CMAKE_CURRENT_LIST_DIR}/wire_layout.cc
+  ${CMAKE_CURRENT_LIST_DIR}/cpu/scalar.cc)
+
+# Each ISA's file alone is compiled for that ISA; codec.cc calls into it only where the CPU has it.
+if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64|amd64)$")
+  target_sources(agoqcomm PRIVATE
+    ${CMAKE_CURRENT_LIST_DIR}/cpu/avx2.cc
+    ${CMAKE_CURRENT_LIST_DIR}/cpu/avx512.cc)
+  set_source_files_properties(${CMAKE_CURRENT_LIST_DIR}/cpu/avx2.cc
+    PROPERTIES COMPILE_OPTIONS "-mavx2;-mf16c")
+  # gcc 12 takes its own header's undefined vectors for a mistake of ours (its PR 105593).
+  set_source_files_properties(${CMAKE_CURRENT_LIST_DIR}/cpu/avx512.cc PROPERTIES COMPILE_OPTIONS
+    "-mavx2;-mf16c;-mavx512f;-mavx512bw;-mavx512vl;-mavx512dq;$<$<CXX_COMPILER_ID:GNU>:-Wno-maybe-uninitialized>")
+endif()
