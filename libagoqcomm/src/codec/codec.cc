@@ -22,11 +22,15 @@ void require(bool condition, const char* function, const std::string& what) {
   throw Error(ErrorCode::kInvalidArgument, "Codec::" + std::string(function) + ": " + what);
 }
 
-void check_values(const char* function, const void* values, DataType type, std::int64_t count) {
+void check_elements(const char* function, DataType type, std::int64_t count) {
   require(count >= 0, function, "count is " + std::to_string(count) + "; it must be 0 or more");
   require(is_encodable(type), function,
           "elements of type " + std::string(to_string(type)) +
               " cannot be encoded; use float32, bfloat16 or float16");
+}
+
+void check_values(const char* function, const void* values, DataType type, std::int64_t count) {
+  check_elements(function, type, count);
   require(values != nullptr || count == 0, function, "the buffer of elements is null");
 }
 
@@ -194,7 +198,7 @@ void Codec::sum_decode(const Pieces& pieces, std::int64_t count, float factor, v
 
 void Codec::sum_encode(const Pieces& pieces, std::int64_t count, float factor, std::byte* encoded,
                        void* values, DataType type, const Rounding& rounding) const {
-  check_values("sum_encode", values != nullptr ? values : encoded, type, count);
+  check_elements("sum_encode", type, count);
   check_encoded("sum_encode", encoded, count);
   check_pieces("sum_encode", pieces, count, values, type);
   check_rounding("sum_encode", rounding);
