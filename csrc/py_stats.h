@@ -1,4 +1,4 @@
-// Counters as Python sees them: {"all_reduce": {"calls": 3, ...}, ...}.
+// Counters as Python sees them, for operations that were called: {"all_reduce": {"calls": 3, ...}}.
 #pragma once
 
 #include <pybind11/pybind11.h>
@@ -18,9 +18,9 @@ inline pybind11::dict to_dict(const OperationStats& stats) {
   }
   pybind11::dict result;
   result["calls"] = stats.quantized_calls + stats.exact_calls;
-  result["quantized"] = stats.quantized_calls;
-  result["exact"] = stats.exact_calls;
-  result["exact_reasons"] = reasons;
+  result["quantized_calls"] = stats.quantized_calls;
+  result["exact_calls"] = stats.exact_calls;
+  result["exact_by_reason"] = reasons;
   result["elements"] = stats.elements;
   result["wire_bytes"] = stats.wire_bytes;
   result["exact_bytes"] = stats.exact_bytes;
@@ -36,7 +36,9 @@ inline pybind11::dict to_dict(const Stats& stats) {
   pybind11::dict result;
   for (int i = 0; i < kOperationCount; ++i) {
     const auto operation = static_cast<Operation>(i);
-    result[pybind11::str(std::string(to_string(operation)))] = to_dict(of(stats, operation));
+    const OperationStats& one = of(stats, operation);
+    if (one.quantized_calls + one.exact_calls == 0) continue;
+    result[pybind11::str(std::string(to_string(operation)))] = to_dict(one);
   }
   return result;
 }

@@ -85,12 +85,26 @@ def test_copies_and_pickles_keep_every_field(name):
         assert other == options and other is not options
 
 
-def test_options_do_not_change():
-    """A group's options are those it was made with; another choice is another object."""
+@pytest.mark.parametrize("name", OTHERS)
+def test_fields_can_be_set(name):
     options = agoq_comm.Options()
-    for name in DEFAULTS:
-        with pytest.raises(AttributeError):
-            setattr(options, name, getattr(options, name))
+    setattr(options, name, OTHERS[name])
+    assert options == agoq_comm.Options(**{name: OTHERS[name]})
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_setting_a_wrong_value_changes_nothing(name):
+    options = agoq_comm.Options()
+    with pytest.raises(ValueError, match=name):
+        setattr(options, name, WRONG[name])
+    assert options == agoq_comm.Options()
+
+
+def test_a_copy_is_independent():
+    options = agoq_comm.Options()
+    other = copy.deepcopy(options)
+    other.block = 64
+    assert options.block == 128
 
 
 def test_repr_reads_back():

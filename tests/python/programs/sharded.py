@@ -25,7 +25,7 @@ def _mesh(me: Rank):
 
 
 def _quantized(operation: str, group: dist.ProcessGroup | None = None) -> int:
-    return agoq_comm.stats(group)[operation]["quantized"]
+    return agoq_comm.stats(group).get(operation, {"quantized_calls": 0})["quantized_calls"]
 
 
 def _fsdp(model: nn.Module, **options) -> nn.Module:
