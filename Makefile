@@ -24,7 +24,8 @@ export OMP_NUM_THREADS ?= 1
 
 sources := $(shell find libagoqcomm csrc python cmake -type f -not -name '*.pyc') \
            CMakeLists.txt pyproject.toml README.md LICENSE
-cpp_files = $(shell find libagoqcomm csrc tests bench -name '*.h' -o -name '*.cc')
+cpp_files = $(shell find libagoqcomm csrc tests bench -name '*.h' -o -name '*.cc' \
+              -o -name '*.cu' -o -name '*.cuh')
 python_dirs := python tests bench examples tools
 
 # Targets share trees and cores; what runs side by side is decided inside each.
@@ -134,6 +135,11 @@ lint: $(wheel_stamp)
 .PHONY: bench
 bench: build-cpp
 	mkdir -p bench/results
+	$(TREE)/bench/cpp/codec_bench --out bench/results/codec.json
+	for program in bench/osu_*.py; do \
+	  $(BIN)/torchrun --standalone --nproc-per-node 2 $$program -c --vs gloo,agoq \
+	    --json bench/results/$$(basename $$program .py).json || exit 1; \
+	done
 
 # --- clean -----------------------------------------------------------------------------------
 
