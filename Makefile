@@ -136,9 +136,9 @@ lint: $(wheel_stamp)
 bench: build-cpp
 	mkdir -p bench/results
 	$(TREE)/bench/cpp/codec_bench --out bench/results/codec.json
-	for program in bench/osu_*.py; do \
-	  $(BIN)/torchrun --standalone --nproc-per-node 2 $$program -c --vs gloo,agoq \
-	    --json bench/results/$$(basename $$program .py).json || exit 1; \
+	for program in $(notdir $(basename $(wildcard bench/osu_*.py))); do \
+	  $(BIN)/torchrun --standalone --nproc-per-node 2 bench/$$program.py -c --vs gloo,agoq \
+	    --json bench/results/$$program.json --plot docs/figures/$$program.png || exit 1; \
 	done
 
 # --- clean -----------------------------------------------------------------------------------
