@@ -13,7 +13,7 @@ import traceback
 from collections.abc import Callable
 from typing import Any
 
-from ranks import BACKEND, Rank, launch
+from ranks import BACKEND, Outcome, Rank, launch
 
 Check = Callable[[Rank], None]
 
@@ -44,49 +44,54 @@ class Checks:
 
     def cases(self, *sizes: int) -> list[tuple[int, str]]:
         """Arguments for pytest.mark.parametrize("size,name", ...)."""
-        return [(size, name) for size in sizes for name in self.names(size)]
+        return [(size, name) for size in sizes for name in [*self.names(size), ENDS]]
 
     def run(self, me: Rank) -> None:
-        """Run all on this rank, noting the outcome of each before the next starts."""
-        with open(me.directory / f"checks{me.rank}.jsonl", "w") as log:
-            for name in self.names(me.size):
-                print("check", name, flush=True)
-                error = None
-                try:
-                    self._checks[name][0](me)
-                except Exception:
-                    error = traceback.format_exc()
-                log.write(json.dumps([name, error]) + "\n")
-                log.flush()
+        """Run all on this rank, printing the outcome of each before the next starts."""
+        for name in self.names(me.size):
+            error = None
+            try:
+                self._checks[name][0](me)
+            except Exception:
+                error = traceback.format_exc()
+            print(MARK + json.dumps([name, error]), flush=True)
 
 
-def run_program(me: Rank) -> dict[str, str | None]:
-    """Run all checks of the module that the launch names; return their errors."""
+MARK = "check outcome: "
+# Not a check: that the program came to its end, destroyed its group and exited cleanly.
+ENDS = "ends_cleanly"
+
+
+def run_program(me: Rank) -> None:
+    """Run all checks of the module that the launch names."""
     import torch.distributed as dist
 
     module = importlib.import_module(me.arguments["program"])
     me.init_process_group(**getattr(module, "INIT", {}))
     module.checks.run(me)
     dist.destroy_process_group()
-    lines = (me.directory / f"checks{me.rank}.jsonl").read_text().splitlines()
-    return dict(json.loads(line) for line in lines)
 
 
 @functools.cache
-def _launched(program: str, size: int, timeout: float) -> list[Any]:
-    return launch(run_program, size, timeout=timeout, program=program)
+def _launched(program: str, size: int, timeout: float) -> list[tuple[Outcome, dict[str, Any]]]:
+    outcomes = launch(run_program, size, timeout=timeout, program=program)
+    return [(outcome, _errors(outcome)) for outcome in outcomes]
 
 
-def expect_ok(program: str, size: int, name: str, timeout: float = 120) -> None:
+def _errors(outcome: Outcome) -> dict[str, str | None]:
+    lines = outcome.output.splitlines()
+    return dict(json.loads(line[len(MARK) :]) for line in lines if line.startswith(MARK))
+
+
+def expect_ok(program: str, size: int, name: str, timeout: float = 150) -> None:
     """Assert that the check passed on every rank; launches the program at its first use."""
-    outcomes = _launched(program, size, timeout)
     problems = []
-    for outcome in outcomes:
-        if outcome.value is None:
-            state = "timed out" if outcome.exitcode is None else f"exit {outcome.exitcode}"
-            problems.append(f"rank {outcome.rank} did not finish ({state}):\n{outcome.output}")
-        elif outcome.value[name] is not None:
-            problems.append(f"rank {outcome.rank}:\n{outcome.value[name]}")
-    assert not problems, f"{program}.{name} on {size} ranks, {BACKEND}\n" + "\n".join(problems)[
-        -6000:
-    ]
+    for outcome, errors in _launched(program, size, timeout):
+        if name == ENDS:
+            error = None if outcome.exitcode == 0 else "did not end cleanly"
+        else:
+            error = errors.get(name, "did not finish this check")
+        if error is not None:
+            tail = "" if outcome.exitcode == 0 else outcome.output[-3000:]
+            problems.append(f"rank {outcome.rank}, exit {outcome.exitcode}: {error}\n{tail}")
+    assert not problems, f"{program}.{name}, {size} ranks, {BACKEND}\n" + "\n".join(problems)
