@@ -4,6 +4,7 @@ target_sources(agoqcomm PRIVATE
   ${CMAKE_CURRENT_LIST_DIR}/inproc/inproc_transport.cc)
 
 target_sources(agoqcomm PRIVATE
+  ${CMAKE_CURRENT_LIST_DIR}/auto/auto_transport.cc
   ${CMAKE_CURRENT_LIST_DIR}/mesh/arguments.cc
   ${CMAKE_CURRENT_LIST_DIR}/mesh/buffer_pool.cc
   ${CMAKE_CURRENT_LIST_DIR}/mesh/endpoint.cc
@@ -13,6 +14,11 @@ target_sources(agoqcomm PRIVATE
   ${CMAKE_CURRENT_LIST_DIR}/mesh/receive_table.cc
   ${CMAKE_CURRENT_LIST_DIR}/mesh/rendezvous.cc
   ${CMAKE_CURRENT_LIST_DIR}/mesh/send_memory.cc
+  ${CMAKE_CURRENT_LIST_DIR}/shm/arena.cc
+  ${CMAKE_CURRENT_LIST_DIR}/shm/segment.cc
+  ${CMAKE_CURRENT_LIST_DIR}/shm/shm_link.cc
+  ${CMAKE_CURRENT_LIST_DIR}/shm/shm_mesh.cc
+  ${CMAKE_CURRENT_LIST_DIR}/shm/shm_transport.cc
   ${CMAKE_CURRENT_LIST_DIR}/store/store_server.cc
   ${CMAKE_CURRENT_LIST_DIR}/store/tcp_store.cc
   ${CMAKE_CURRENT_LIST_DIR}/tcp/local_address.cc

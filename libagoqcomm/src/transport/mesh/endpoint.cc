@@ -91,8 +91,10 @@ std::string Endpoint::to_string() const {
   const int error = ::getnameinfo(address(), bytes_, host, sizeof host, port, sizeof port,
                                   NI_NUMERICHOST | NI_NUMERICSERV);
   if (error != 0) return "an address of family " + std::to_string(family());
-  const bool brackets = family() == AF_INET6;
-  return (brackets ? "[" : "") + std::string(host) + (brackets ? "]:" : ":") + port;
+  std::string text = host;
+  if (family() == AF_INET6) text = '[' + text + ']';
+  text += ':';
+  return text += port;
 }
 
 std::string Endpoint::serialize() const {

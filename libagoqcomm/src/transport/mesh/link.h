@@ -27,9 +27,10 @@ struct Incoming {
   std::uint32_t call = 0;
   Tag tag = 0;
   std::size_t bytes = 0;
-  /// The whole message, where it lies in shared memory; the receiver may keep it there.
+  /// The whole message, where it lies in shared memory; a posted receive may keep it there.
   const std::byte* in_place = nullptr;
-  std::uint64_t handle = 0;  ///< For Link::give_back(), with in_place.
+  bool may_wait_in_place = false;  ///< So may a message that nobody has posted yet.
+  std::uint64_t handle = 0;        ///< For Link::give_back(), with in_place.
 };
 
 /// Where the payload goes.

@@ -91,13 +91,14 @@ Placement ReceiveTable::place(const Incoming& message) {
 
   std::size_t& early = early_bytes_[static_cast<std::size_t>(message.peer)];
   const bool fits = message.bytes <= early_bound_ && early <= early_bound_ - message.bytes;
-  if (message.in_place == nullptr && !fits) return {};
+  const bool keep = message.in_place != nullptr && message.may_wait_in_place;
+  if (!keep && !fits) return {};
   Receive receive;
   receive.peer = message.peer;
   receive.tag = message.tag;
   receive.bytes = message.bytes;
   receive.started = true;
-  if (message.in_place != nullptr) {
+  if (keep) {
     receive.data = message.in_place;
     receive.handle = message.handle;
     receive.kept = receive.complete = true;
@@ -107,10 +108,9 @@ Placement ReceiveTable::place(const Incoming& message) {
     early += receive.bytes;
   }
   std::byte* const into = receive.pooled;
-  const bool kept = receive.kept;
   const std::uint64_t id = receives_.add(receive);
   by_tag.emplace(message.tag, id);
-  return {kept ? Action::kKept : Action::kCopy, into, id};
+  return {keep ? Action::kKept : Action::kCopy, into, id};
 }
 
 void ReceiveTable::on_received(std::uint64_t id) {

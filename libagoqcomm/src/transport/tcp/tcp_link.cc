@@ -213,7 +213,7 @@ bool TcpLink::take_header(Inbox& inbox) {
 
 void TcpLink::begin_message(Inbox& inbox) {
   const Placement placement =
-      inbox.on_message({peer_, header_.call, header_.tag, header_.bytes, nullptr, 0});
+      inbox.on_message({peer_, header_.call, header_.tag, header_.bytes, nullptr, false, 0});
   if (placement.action == Placement::Action::kNotNow) return;
   body_ = placement.into;
   body_left_ = header_.bytes;

@@ -1,0 +1,245 @@
+#include "transport/shm/shm_link.h"
+
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "transport/mesh/system_error.h"
+
+namespace agoq {
+namespace {
+
+constexpr char kWake = 'w';
+constexpr char kGoodbye = 'g';
+
+// A larger message of the caller's memory travels in pieces: while one is read the next is written,
+// and both stay in cache.
+constexpr std::size_t kPieceBytes = std::size_t{128} << 10;
+// Copies that a peer has not read; more would not speed it up, and would keep memory from others.
+constexpr std::size_t kMostCopies = 8;
+constexpr std::size_t kFewestCopies = 2;
+// After this much of one peer's the others get their turn.
+constexpr std::size_t kTurnBytes = std::size_t{1} << 20;
+// A thread that never sleeps looks at the doorbell this seldom, since it costs a system call.
+constexpr int kIdleTurns = 512;
+
+std::size_t most_copies(const Arena& arena) {
+  const std::size_t peers = std::max<std::size_t>(1, arena.segment().header().ranks - 1);
+  return std::clamp(arena.bytes() / 2 / peers / kPieceBytes, kFewestCopies, kMostCopies);
+}
+
+}  // namespace
+
+ShmLink::ShmLink(ShmEnds ends)
+    : ends_(std::move(ends)),
+      out_(ends_.own->segment().ring(ends_.peer_index)),
+      in_(ends_.theirs->ring(ends_.own_index)),
+      max_copies_(most_copies(*ends_.own)) {}
+
+ShmLink::~ShmLink() {
+  if (end_ || !queue_.empty()) return;
+  ::send(ends_.doorbell.get(), &kGoodbye, 1, MSG_NOSIGNAL | MSG_DONTWAIT);
+}
+
+void ShmLink::begin_call(std::uint32_t call, const Label& label) {
+  call_ = call;
+  label_ = label;
+  label_sent_ = false;
+}
+
+void ShmLink::post(const Outgoing& message, Inbox& inbox) {
+  queue_.push_back(message);
+  if (queue_.size() == 1) send_some(inbox);
+}
+
+bool ShmLink::progress(Inbox& inbox) {
+  const bool sent = send_some(inbox);
+  const bool moved = receive_some(inbox) || sent;
+  idle_ = moved ? 0 : idle_ + 1;
+  if (idle_ == kIdleTurns) {
+    idle_ = 0;
+    polled(POLLIN);
+  }
+  return moved;
+}
+
+bool ShmLink::send_some(Inbox& inbox) {
+  if (queue_.empty() || hung_up_) return false;
+  const std::uint32_t before = tail_;
+  turn_ = 0;
+  while (!queue_.empty() && turn_ < kTurnBytes && send_front(inbox)) {
+  }
+  if (tail_ == before) return false;
+  wake_peer();
+  return true;
+}
+
+bool ShmLink::has_room() const {
+  return tail_ - out_.head.load(std::memory_order_seq_cst) < kRingEntries;
+}
+
+bool ShmLink::send_front(Inbox& inbox) {
+  if (!has_room()) return false;
+  if (!label_sent_) {
+    Descriptor descriptor{Descriptor::Kind::kCall, call_, {}};
+    descriptor.label = label_;
+    publish(descriptor);
+    label_sent_ = true;
+    return true;
+  }
+  const Outgoing message = queue_.front();
+  Descriptor descriptor{Descriptor::Kind::kMessage, call_, {}};
+  Descriptor::Piece& piece = descriptor.piece;
+  piece = {message.tag, message.bytes, sent_of_front_, 0, 0, kNoSlot, 0};
+  Arena& arena = *ends_.own;
+  if (const auto slot = ArenaSendMemory::slot_of(message.handle); slot != kNoSlot) {
+    piece.slot = slot;
+    piece.data = arena.offset_of(message.data);
+    piece.bytes = message.bytes;
+    arena.add_user(slot);
+  } else if (message.bytes != 0) {
+    // This link stays a user of its copies, and so sees when it is the last.
+    while (!copies_.empty() && arena.segment().slot(copies_.front()).users.load() == 1) {
+      arena.drop_user(copies_.front());
+      copies_.pop_front();
+    }
+    if (copies_.size() >= max_copies_) return false;
+    const std::size_t bytes = std::min(kPieceBytes, message.bytes - sent_of_front_);
+    const auto copy = arena.take(bytes);
+    if (!copy) return false;
+    std::memcpy(copy->data, message.data + sent_of_front_, bytes);
+    arena.add_user(copy->index);
+    copies_.push_back(copy->index);
+    piece.slot = copy->index;
+    piece.data = arena.offset_of(copy->data);
+    piece.bytes = bytes;
+    piece.copied = 1;
+  }
+  publish(descriptor);
+  turn_ += piece.bytes;
+  sent_of_front_ += piece.bytes;
+  if (sent_of_front_ == message.bytes) {
+    sent_of_front_ = 0;
+    queue_.pop_front();
+    inbox.on_sent(message.send);
+  }
+  return true;
+}
+
+void ShmLink::publish(const Descriptor& descriptor) {
+  out_.entries[tail_ % kRingEntries].descriptor = descriptor;
+  out_.tail.store(++tail_, std::memory_order_seq_cst);
+}
+
+bool ShmLink::receive_some(Inbox& inbox) {
+  if (end_) return false;
+  const std::uint32_t before = head_;
+  const std::uint32_t tail = in_.tail.load(std::memory_order_seq_cst);
+  if (tail - head_ > kRingEntries) {
+    fail("has overrun its ring");
+    return true;
+  }
+  bool stopped = false;
+  for (turn_ = 0; head_ != tail && turn_ < kTurnBytes && !end_; ++head_) {
+    // Copied first: what is checked must be what is used, whatever the peer does.
+    const Descriptor descriptor = in_.entries[head_ % kRingEntries].descriptor;
+    stopped = !take(descriptor, inbox);
+    if (stopped) break;
+  }
+  if (head_ != before) {
+    in_.head.store(head_, std::memory_order_seq_cst);
+    wake_peer();
+    return true;
+  }
+  // The ring was looked at after the peer hung up, so nothing more will come. What stopped here may
+  // find its place in the next call, but a peer that failed is not worth waiting for.
+  if (hung_up_ && (!stopped || !goodbye_)) {
+    end_ = goodbye_ ? LinkEnd{true, "has left the group"}
+                    : LinkEnd{false, "died or closed its end without a goodbye"};
+  }
+  return false;
+}
+
+bool ShmLink::take(const Descriptor& descriptor, Inbox& inbox) {
+  switch (descriptor.kind) {
+    case Descriptor::Kind::kCall:
+      inbox.on_call(ends_.peer, descriptor.call, descriptor.label);
+      return true;
+    case Descriptor::Kind::kMessage:
+      if (!is_sound(descriptor.piece)) break;
+      return take_piece(descriptor, inbox);
+  }
+  fail("has written what is no descriptor of this protocol");
+  return false;
+}
+
+bool ShmLink::is_sound(const Descriptor::Piece& piece) const {
+  const std::size_t room = ends_.theirs->data_bytes();
+  const bool has_slot = piece.slot < kSlots || (piece.slot == kNoSlot && piece.bytes == 0);
+  return has_slot && piece.bytes <= room && piece.data <= room - piece.bytes &&
+         piece.offset == body_got_ && piece.offset <= piece.message_bytes &&
+         piece.bytes <= piece.message_bytes - piece.offset &&
+         (piece.bytes != 0 || piece.message_bytes == 0);
+}
+
+bool ShmLink::take_piece(const Descriptor& descriptor, Inbox& inbox) {
+  const Descriptor::Piece& piece = descriptor.piece;
+  const std::byte* const data = ends_.theirs->data() + piece.data;
+  const bool whole = piece.bytes == piece.message_bytes;
+  if (piece.offset == 0) {
+    const Placement placement =
+        inbox.on_message({ends_.peer, descriptor.call, piece.tag, piece.message_bytes,
+                          whole ? data : nullptr, piece.copied == 0, piece.slot});
+    if (placement.action == Placement::Action::kNotNow) return false;
+    if (placement.action == Placement::Action::kKept) return true;
+    body_ = placement.into;
+    receive_ = placement.receive;
+  }
+  if (piece.bytes != 0) std::memcpy(body_ + piece.offset, data, piece.bytes);
+  turn_ += piece.bytes;
+  release(piece.slot);
+  body_got_ += piece.bytes;
+  if (body_got_ == piece.message_bytes) {
+    body_got_ = 0;
+    inbox.on_received(receive_);
+  }
+  return true;
+}
+
+void ShmLink::release(std::uint32_t slot) {
+  if (slot != kNoSlot) ends_.theirs->slot(slot).users.fetch_sub(1);
+}
+
+void ShmLink::give_back(std::uint64_t handle) {
+  release(static_cast<std::uint32_t>(handle));
+  wake_peer();
+}
+
+void ShmLink::wake_peer() {
+  std::atomic<std::uint32_t>& resting = ends_.theirs->header().resting;
+  if (resting.load(std::memory_order_seq_cst) == 0 || resting.exchange(0) == 0) return;
+  // A full socket holds wake-ups enough, and a closed one is noticed when it is read.
+  ::send(ends_.doorbell.get(), &kWake, 1, MSG_NOSIGNAL | MSG_DONTWAIT);
+}
+
+void ShmLink::rest(bool resting) {
+  ends_.own->segment().header().resting.store(resting ? 1 : 0, std::memory_order_seq_cst);
+}
+
+pollfd ShmLink::poll_request() const { return {hung_up_ ? -1 : ends_.doorbell.get(), POLLIN, 0}; }
+
+void ShmLink::polled(short) {
+  char bytes[64];
+  while (!hung_up_) {
+    const ssize_t count = ::recv(ends_.doorbell.get(), bytes, sizeof bytes, MSG_DONTWAIT);
+    if (count < 0 && is_retry(errno)) return;
+    hung_up_ = count <= 0;
+    for (ssize_t i = 0; i < count; ++i) goodbye_ |= bytes[i] == kGoodbye;
+  }
+}
+
+void ShmLink::fail(const std::string& reason) { end_ = LinkEnd{false, reason}; }
+
+}  // namespace agoq
