@@ -1,0 +1,187 @@
+// The torch.distributed backend "agoq": a c10d::Backend that serves what it can itself and hands
+// the rest to an inner backend of each device type (Gloo, NCCL).
+//
+// quantized_ops.cc  all_reduce, reduce_scatter and all_gather in all their forms
+// exact_ops.cc      what is never quantized, and how an exact call runs
+// p2p_ops.cc        send and receive
+// group_ops.cc      split, coalescing, timeouts, sequence numbers, abort, shutdown
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <torch/csrc/distributed/c10d/Backend.hpp>
+#include <vector>
+
+#include "agoqcomm/communicator.h"
+#include "options.h"
+#include "peer_processes.h"
+#include "work.h"
+#include "worker.h"
+
+namespace agoq {
+
+using BackendPtr = c10::intrusive_ptr<c10d::Backend>;
+using OptionsPtr = c10::intrusive_ptr<AgoqOptions>;
+
+/// Makes this rank's backend of a new group: what Python's creator does, for split().
+using MakeBackend = std::function<BackendPtr(const c10::intrusive_ptr<c10d::Store>& store, int rank,
+                                             int size, const OptionsPtr& options)>;
+
+/// The parts of a backend that come from outside.
+struct Parts {
+  /// By device type name ("cpu", "cuda"): serves what the core does not.
+  std::map<std::string, BackendPtr> inner;
+  std::unique_ptr<Transport> transport;
+  PeerProcesses peers;
+  MakeBackend make_backend;
+};
+
+/// What a call is: to the caller, to the other ranks and to the counters.
+struct Call {
+  Operation operation;
+  c10d::OpType type;
+  const char* title;
+  std::chrono::milliseconds timeout;
+  DataType data_type = DataType::kOther;
+  agoq::ReduceOp reduce = agoq::ReduceOp::kNone;
+  std::int64_t count = 0;
+  int root = 0;
+  ExactReason reason = ExactReason::kOperation;
+  double factor = 1;
+};
+
+/// Thread-safe as any c10d::Backend: collectives must be called in the same order on all ranks. CPU
+/// collectives are queued and never block the caller. CUDA tensors go to the inner NCCL at once.
+class AgoqBackend : public c10d::Backend {
+ public:
+  AgoqBackend(int rank, int size, OptionsPtr options, Parts parts);
+  ~AgoqBackend() override;
+
+  const std::string getBackendName() const override { return "agoq"; }
+  c10::intrusive_ptr<c10d::Backend::Options> getBackendOptions() override { return options_; }
+  OptionsPtr options() const { return options_; }
+  BackendPtr inner(c10::DeviceType type) const;
+  Stats stats() const { return communicator_->stats(); }
+  void reset_stats() { communicator_->reset_stats(); }
+  std::string describe() const;
+
+  // quantized_ops.cc
+  WorkPtr allreduce(TensorList& tensors, const c10d::AllreduceOptions& options) override;
+  WorkPtr allreduce_coalesced(TensorList& tensors,
+                              const c10d::AllreduceCoalescedOptions& options) override;
+  WorkPtr reduce_scatter(TensorList& outputs, std::vector<TensorList>& inputs,
+                         const c10d::ReduceScatterOptions& options) override;
+  WorkPtr _reduce_scatter_base(at::Tensor& output, at::Tensor& input,
+                               const c10d::ReduceScatterOptions& options) override;
+  WorkPtr reduce_scatter_tensor_coalesced(TensorList& outputs, TensorList& inputs,
+                                          const c10d::ReduceScatterOptions& options) override;
+  WorkPtr allgather(std::vector<TensorList>& outputs, TensorList& inputs,
+                    const c10d::AllgatherOptions& options) override;
+  WorkPtr _allgather_base(at::Tensor& output, at::Tensor& input,
+                          const c10d::AllgatherOptions& options) override;
+  WorkPtr allgather_coalesced(std::vector<TensorList>& outputs, TensorList& inputs,
+                              const c10d::AllgatherOptions& options) override;
+  WorkPtr allgather_into_tensor_coalesced(TensorList& outputs, TensorList& inputs,
+                                          const c10d::AllgatherOptions& options) override;
+
+  // exact_ops.cc
+  WorkPtr allreduce_sparse(TensorList& tensors, const c10d::AllreduceOptions& options) override;
+  WorkPtr broadcast(TensorList& tensors, const c10d::BroadcastOptions& options) override;
+  WorkPtr reduce(TensorList& tensors, const c10d::ReduceOptions& options) override;
+  WorkPtr gather(std::vector<TensorList>& outputs, TensorList& inputs,
+                 const c10d::GatherOptions& options) override;
+  WorkPtr scatter(TensorList& outputs, std::vector<TensorList>& inputs,
+                  const c10d::ScatterOptions& options) override;
+  WorkPtr alltoall_base(at::Tensor& output, at::Tensor& input, std::vector<int64_t>& output_splits,
+                        std::vector<int64_t>& input_splits,
+                        const c10d::AllToAllOptions& options) override;
+  WorkPtr alltoall(TensorList& outputs, TensorList& inputs,
+                   const c10d::AllToAllOptions& options) override;
+  WorkPtr barrier(const c10d::BarrierOptions& options) override;
+  void monitoredBarrier(const c10d::BarrierOptions& options, bool wait_all_ranks) override;
+
+  // p2p_ops.cc
+  WorkPtr send(TensorList& tensors, int destination, int tag) override;
+  WorkPtr recv(TensorList& tensors, int source, int tag) override;
+  WorkPtr recvAnysource(TensorList& tensors, int tag) override;
+
+  // group_ops.cc
+  bool supportsSplitting() const override { return true; }
+  BackendPtr split(const c10::intrusive_ptr<c10d::Store>& store, const std::vector<int>& ranks,
+                   const c10::intrusive_ptr<c10d::Backend::Options>& options) override;
+  bool supportsCoalescing() const override;
+  void startCoalescing() override;
+  WorkPtr endCoalescing() override;
+  void setTimeout(std::chrono::milliseconds timeout) override;
+  void setSequenceNumberForGroup() override;
+  std::uint64_t getSequenceNumberForGroup() override { return sequence_; }
+  void setGroupUid(const std::string& uid) override;
+  void eagerConnectSingleDevice(at::Device device) override;
+  c10d::ErrorType getError() override;
+  void abort() override;
+  void shutdown() override;
+
+ private:
+  using Issue = std::function<WorkPtr(c10d::Backend&)>;
+
+  /// Queues `body` for the worker, which completes the returned Work with what it throws.
+  WorkPtr enqueue(const Call& call, const TensorList& inputs, TensorList outputs,
+                  std::function<void()> body);
+  /// Serves the call by an inner backend: on the worker for the CPU, at once for other devices.
+  WorkPtr exact(const Call& call, const TensorList& inputs, TensorList outputs, Issue issue);
+  /// The same on the worker: checks the call with the other ranks, issues it, waits for it. Without
+  /// an `issue` the check is all.
+  void run_exact(const Call& call, const Issue& issue);
+  void wait_for_inner(const Call& call, const Issue& issue);
+  /// Quantized, or exact over a transport that is faster than Gloo.
+  bool core_serves(const Call& call) const;
+  CallOptions core_options(const Call& call) const;
+
+  Call reduction(Operation operation, c10d::OpType type, const char* title,
+                 const at::Tensor& tensor, std::int64_t count, const c10d::ReduceOp& op,
+                 std::chrono::milliseconds timeout) const;
+  Call gathering(c10d::OpType type, const char* title, const at::Tensor& tensor, std::int64_t count,
+                 std::chrono::milliseconds timeout) const;
+  void run_all_reduce(const Call& call, const at::Tensor& tensor,
+                      const c10d::AllreduceOptions& options);
+  void run_reduce_scatter(const Call& call, const at::Tensor& output, const TensorList& inputs,
+                          const c10d::ReduceScatterOptions& options);
+  void run_all_gather(const Call& call, const TensorList& outputs, const at::Tensor& input,
+                      const c10d::AllgatherOptions& options);
+
+  std::chrono::milliseconds timeout_or_default(std::chrono::milliseconds timeout) const;
+  /// Makes all later calls fail with `reason`; the first reason stays.
+  void fail(const std::string& reason);
+  /// Throws the reason of an earlier failure.
+  void require_healthy() const;
+  /// Remembers the work when between startCoalescing() and endCoalescing().
+  WorkPtr coalesced(WorkPtr work, c10::DeviceType device);
+
+  const OptionsPtr options_;
+  const std::map<c10::DeviceType, BackendPtr> inner_;
+  const PeerProcesses peers_;
+  const MakeBackend make_backend_;
+  const bool core_serves_exact_;
+  std::atomic<std::chrono::milliseconds> timeout_;
+  std::atomic<std::uint64_t> sequence_{0};
+
+  mutable std::mutex mutex_;
+  std::string failure_;
+  bool shut_down_ = false;
+  bool coalescing_ = false;
+  std::vector<WorkPtr> coalesced_;
+  std::string last_split_name_;
+  std::optional<c10::weak_intrusive_ptr<c10d::Backend>> last_split_;
+
+  // In this order: the worker's tasks use the communicator and complete works by the pool.
+  const std::unique_ptr<Communicator> communicator_;
+  const std::shared_ptr<CallbackPool> callbacks_;
+  std::unique_ptr<Worker> worker_;
+};
+
+}  // namespace agoq

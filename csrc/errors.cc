@@ -1,0 +1,63 @@
+#include "errors.h"
+
+#include <c10/util/Exception.h>
+
+#include "agoqcomm/error.h"
+
+namespace agoq {
+namespace {
+
+template <typename TorchError>
+std::exception_ptr make(const std::string& message) {
+  return std::make_exception_ptr(TorchError(
+      c10::SourceLocation{__func__, __FILE__, static_cast<uint32_t>(__LINE__)}, message));
+}
+
+}  // namespace
+
+void throw_backend_error(const std::string& message) {
+  std::rethrow_exception(make<c10::DistBackendError>(message));
+}
+
+std::exception_ptr to_torch_error(const std::exception_ptr& error) {
+  try {
+    std::rethrow_exception(error);
+  } catch (const Error& core) {
+    switch (core.code()) {
+      case ErrorCode::kInvalidArgument:
+        return make<c10::ValueError>(core.what());
+      case ErrorCode::kUnsupported:
+        return make<c10::NotImplementedError>(core.what());
+      case ErrorCode::kPeerFailed:
+        return make<c10::DistNetworkError>(core.what());
+      case ErrorCode::kTimeout:
+        // Tools look for these two words to tell a timeout from other failures.
+        if (std::string(core.what()).find(" Timed out ") == std::string::npos) {
+          return make<c10::DistBackendError>(std::string("agoq: Timed out : ") + core.what());
+        }
+        return make<c10::DistBackendError>(core.what());
+      case ErrorCode::kMismatch:
+      case ErrorCode::kAborted:
+      case ErrorCode::kSystem:
+        return make<c10::DistBackendError>(core.what());
+    }
+    return error;
+  } catch (...) {
+    return error;
+  }
+}
+
+std::string first_line(const std::exception_ptr& error) {
+  std::string text = "an exception of unknown type";
+  try {
+    std::rethrow_exception(error);
+  } catch (const c10::Error& e) {
+    text = e.what_without_backtrace();
+  } catch (const std::exception& e) {
+    text = e.what();
+  } catch (...) {
+  }
+  return text.substr(0, text.find('\n'));
+}
+
+}  // namespace agoq

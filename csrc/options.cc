@@ -1,0 +1,99 @@
+#include "options.h"
+
+#include <algorithm>
+#include <array>
+#include <sstream>
+#include <utility>
+
+#include "agoqcomm/error.h"
+#include "transports.h"
+
+namespace agoq {
+namespace {
+
+constexpr std::array<std::string_view, 2> kAlgorithms{"auto", "flat"};
+
+struct QuantizedName {
+  std::string_view name;
+  bool agoq::Options::* field;
+};
+constexpr std::array<QuantizedName, 3> kQuantizedNames{{
+    {"all_reduce", &agoq::Options::quantize_all_reduce},
+    {"reduce_scatter", &agoq::Options::quantize_reduce_scatter},
+    {"all_gather", &agoq::Options::quantize_all_gather},
+}};
+
+template <typename Names>
+std::string listed(const Names& names) {
+  std::string text;
+  for (const auto& name : names) {
+    if (!text.empty()) text += ", ";
+    text += name;
+  }
+  return text;
+}
+
+template <typename Names>
+void require_known(std::string_view field, const std::string& value, const Names& names) {
+  if (std::find(names.begin(), names.end(), value) != names.end()) return;
+  throw Error(ErrorCode::kInvalidArgument, "agoq: " + std::string(field) + " is '" + value +
+                                               "', but must be one of: " + listed(names) + ".");
+}
+
+}  // namespace
+
+void AgoqOptions::validate() const {
+  core.validate();
+  require_known("algorithm", algorithm, kAlgorithms);
+  require_known("transport", transport, transport_names());
+}
+
+std::vector<FingerprintField> AgoqOptions::all_fields() const {
+  auto fields = fingerprint(core);
+  fields.push_back({"algorithm", algorithm});
+  fields.push_back({"transport", transport});
+  return fields;
+}
+
+std::string AgoqOptions::repr() const {
+  std::ostringstream out;
+  out << "Options(format='" << to_string(core.format.element) << "', block=" << core.format.block
+      << ", scale='" << to_string(core.format.scale) << "', rounding='"
+      << (core.stochastic_rounding ? "stochastic" : "nearest") << "', seed=" << core.seed
+      << ", min_numel=" << core.min_numel << ", quantize=(";
+  const char* separator = "";
+  for (const auto& name : quantized_names(core)) {
+    out << separator << "'" << name << "'";
+    separator = ", ";
+  }
+  // A tuple of one has a comma at its end.
+  out << (quantized_names(core).size() == 1 ? ",)" : ")") << ", algorithm='" << algorithm
+      << "', segment_numel=" << core.segment_numel << ", transport='" << transport << "')";
+  return out.str();
+}
+
+bool AgoqOptions::same_choices(const AgoqOptions& other) const { return repr() == other.repr(); }
+
+std::vector<std::string> quantized_names(const agoq::Options& options) {
+  std::vector<std::string> names;
+  for (const auto& row : kQuantizedNames) {
+    if (options.*row.field) names.emplace_back(row.name);
+  }
+  return names;
+}
+
+void set_quantized_names(agoq::Options& options, const std::vector<std::string>& names) {
+  for (const auto& row : kQuantizedNames) options.*row.field = false;
+  for (const auto& name : names) {
+    const auto row = std::find_if(kQuantizedNames.begin(), kQuantizedNames.end(),
+                                  [&](const QuantizedName& known) { return known.name == name; });
+    if (row == kQuantizedNames.end()) {
+      throw Error(ErrorCode::kInvalidArgument,
+                  "agoq: quantize names '" + name +
+                      "', but may hold only: all_reduce, reduce_scatter, all_gather.");
+    }
+    options.*row->field = true;
+  }
+}
+
+}  // namespace agoq

@@ -1,0 +1,89 @@
+#include "tensor_checks.h"
+
+namespace agoq {
+
+DataType data_type_of(const at::Tensor& tensor) {
+  switch (tensor.scalar_type()) {
+    case at::kFloat:
+      return DataType::kFloat32;
+    case at::kBFloat16:
+      return DataType::kBfloat16;
+    case at::kHalf:
+      return DataType::kFloat16;
+    case at::kDouble:
+      return DataType::kFloat64;
+    case at::kChar:
+      return DataType::kInt8;
+    case at::kByte:
+      return DataType::kUint8;
+    case at::kShort:
+      return DataType::kInt16;
+    case at::kInt:
+      return DataType::kInt32;
+    case at::kLong:
+      return DataType::kInt64;
+    case at::kBool:
+      return DataType::kBool;
+    case at::kComplexFloat:
+      return DataType::kComplex64;
+    case at::kComplexDouble:
+      return DataType::kComplex128;
+    default:
+      return DataType::kOther;
+  }
+}
+
+std::int64_t count_of(const at::Tensor& tensor) {
+  if (tensor.layout() != at::kStrided) return 0;
+  return data_type_of(tensor) == DataType::kOther ? static_cast<std::int64_t>(tensor.nbytes())
+                                                  : tensor.numel();
+}
+
+ReduceOp reduce_op_of(const c10d::ReduceOp& op) {
+  switch (op.op_) {
+    case c10d::ReduceOp::SUM:
+      return ReduceOp::kSum;
+    case c10d::ReduceOp::AVG:
+      return ReduceOp::kAvg;
+    case c10d::ReduceOp::PREMUL_SUM:
+      return ReduceOp::kPremulSum;
+    case c10d::ReduceOp::PRODUCT:
+      return ReduceOp::kProduct;
+    case c10d::ReduceOp::MIN:
+      return ReduceOp::kMin;
+    case c10d::ReduceOp::MAX:
+      return ReduceOp::kMax;
+    case c10d::ReduceOp::BAND:
+      return ReduceOp::kBitAnd;
+    case c10d::ReduceOp::BOR:
+      return ReduceOp::kBitOr;
+    case c10d::ReduceOp::BXOR:
+      return ReduceOp::kBitXor;
+    default:
+      TORCH_CHECK_VALUE(false, "agoq: this reduce op is not one of SUM, AVG, PREMUL_SUM, PRODUCT, ",
+                        "MIN, MAX, BAND, BOR and BXOR.");
+  }
+}
+
+double factor_of(const c10d::ReduceOp& op) {
+  if (op.op_ != c10d::ReduceOp::PREMUL_SUM) return 1;
+  // NCCL's name, which every torch since 2.11 knows.
+  const auto* supplement = static_cast<const c10d::NCCLPreMulSumSupplement*>(op.supplement_.get());
+  TORCH_CHECK_VALUE(supplement, "agoq: PREMUL_SUM has no factor; make it with PREMUL_SUM(factor).");
+  return supplement->tensor_factor.defined() ? supplement->tensor_factor.item<double>()
+                                             : supplement->double_factor;
+}
+
+at::Tensor& only(std::vector<at::Tensor>& tensors, const char* operation) {
+  TORCH_CHECK_VALUE(tensors.size() == 1, "agoq: ", operation, " takes one tensor a rank, got ",
+                    tensors.size(), ".");
+  return tensors[0];
+}
+
+std::vector<at::Tensor> flatten(const std::vector<std::vector<at::Tensor>>& lists) {
+  std::vector<at::Tensor> all;
+  for (const auto& list : lists) all.insert(all.end(), list.begin(), list.end());
+  return all;
+}
+
+}  // namespace agoq

@@ -1,0 +1,23 @@
+// From torch's tensors and reductions to the core's words.
+#pragma once
+
+#include <torch/csrc/distributed/c10d/Backend.hpp>
+#include <vector>
+
+#include "agoqcomm/types.h"
+
+namespace agoq {
+
+/// kOther for types that the core only moves.
+DataType data_type_of(const at::Tensor& tensor);
+/// Elements, or bytes where data_type_of() is kOther.
+std::int64_t count_of(const at::Tensor& tensor);
+ReduceOp reduce_op_of(const c10d::ReduceOp& op);
+/// The factor of a PREMUL_SUM, 1 for any other op.
+double factor_of(const c10d::ReduceOp& op);
+
+/// One tensor where a list of exactly one belongs; throws ValueError.
+at::Tensor& only(std::vector<at::Tensor>& tensors, const char* operation);
+std::vector<at::Tensor> flatten(const std::vector<std::vector<at::Tensor>>& lists);
+
+}  // namespace agoq

@@ -1,0 +1,35 @@
+// The thread that runs a group's collectives one after another, in the order they were called.
+#pragma once
+
+#include <chrono>
+#include <condition_variable>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <thread>
+
+namespace agoq {
+
+/// Thread-safe. Tasks must not throw.
+class Worker {
+ public:
+  Worker();
+  /// Runs what is queued, then ends the thread.
+  ~Worker();
+  Worker(const Worker&) = delete;
+  Worker& operator=(const Worker&) = delete;
+
+  void submit(std::function<void()> task);
+  /// Waits until nothing is queued or running; false if that took longer than `limit`.
+  bool drain(std::chrono::milliseconds limit);
+
+ private:
+  struct State;
+  static void run(const std::shared_ptr<State>& state);
+
+  std::shared_ptr<State> state_;
+  std::thread thread_;
+};
+
+}  // namespace agoq
