@@ -58,8 +58,9 @@ def comparison_table(base: Run, other: Run) -> Table:
     def row(label: str, values: tuple[float, float], form: str, ratio: str) -> None:
         table.add_row(label, *(form.format(value) for value in values), ratio)
 
-    def times_less(values: tuple[float, float]) -> str:
-        return f"{values[0] / values[1]:.2f} times less"
+    def compare(values: tuple[float, float]) -> str:
+        less, more = sorted(values)
+        return f"{more / less:.2f} times {'less' if values[1] == less else 'more'}"
 
     losses = (base["validation_loss"], other["validation_loss"])
     row("validation loss, nats a byte", losses, "{:.4f}", f"{loss_difference(base, other):+.2%}")
@@ -67,16 +68,16 @@ def comparison_table(base: Run, other: Run) -> Table:
         base["communication"]["bytes_sent"] / 2**20,
         other["communication"]["bytes_sent"] / 2**20,
     )
-    row("gradients sent a rank, MiB", sent, "{:.0f}", times_less(sent))
+    row("gradients sent a rank, MiB", sent, "{:.0f}", compare(sent))
     seconds = (base["communication"]["seconds"], other["communication"]["seconds"])
-    row("time in communication, s", seconds, "{:.2f}", times_less(seconds))
+    row("time in communication, s", seconds, "{:.2f}", compare(seconds))
     medians = (
         statistics.median(base["step_seconds"]) * 1e3,
         statistics.median(other["step_seconds"]) * 1e3,
     )
-    row("median step, ms", medians, "{:.0f}", times_less(medians))
+    row("median step, ms", medians, "{:.0f}", compare(medians))
     totals = (base["total_seconds"], other["total_seconds"])
-    row("whole training, s", totals, "{:.1f}", times_less(totals))
+    row("whole training, s", totals, "{:.1f}", compare(totals))
     return table
 
 

@@ -38,7 +38,8 @@ def draw(report: dict[str, Any], path: Path) -> None:
             ratios.plot(sizes, [result["ratio"] for result in results], marker="o", label=name)
     times.set(ylabel="median time, ms", yscale="log")
     ratios.axhline(1.0, color="grey", linewidth=1, label=base)
-    ratios.set(ylabel=f"times faster than {base}", ylim=(0, None))
+    ratios.set(ylabel=f"times faster than {base}")
+    ratios.set_ylim(0, 1.1 * max(1.0, *(result["ratio"] for result in report["results"])))
     for axis in axes:
         axis.set_xscale("log", base=2)
         axis.set_xticks(sizes[::2])
