@@ -6,7 +6,6 @@
 #include "codec/cpu/block_kernels.h"
 #include "codec/cpu/make_tables.h"
 #include "format/formats.h"
-#include "format/half.h"
 
 namespace agoq {
 namespace {
@@ -19,9 +18,9 @@ struct Avx2 {
   AGOQ_INLINE Vector broadcast(float x) { return _mm256_set1_ps(x); }
   AGOQ_INLINE Vector add(Vector a, Vector b) { return _mm256_add_ps(a, b); }
   AGOQ_INLINE Vector mul(Vector a, Vector b) { return _mm256_mul_ps(a, b); }
-  AGOQ_INLINE Vector nan_lanes(Vector x) { return _mm256_cmp_ps(x, x, _CMP_UNORD_Q); }
   AGOQ_INLINE Vector canonical(Vector x) {
-    return _mm256_blendv_ps(x, broadcast(from_bits(kCanonicalNanBits)), nan_lanes(x));
+    const Vector nan_lanes = _mm256_cmp_ps(x, x, _CMP_UNORD_Q);
+    return _mm256_blendv_ps(x, broadcast(from_bits(kCanonicalNanBits)), nan_lanes);
   }
 
   AGOQ_INLINE Magnitude zero_magnitude() { return _mm256_setzero_si256(); }
@@ -51,25 +50,22 @@ struct Avx2 {
     return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(half), 16));
   }
 
+  /// Rounds half to even. A NaN must be the canonical one, which these roundings keep canonical.
   template <DataType kType>
   AGOQ_INLINE void store(void* to, Vector x) {
     if constexpr (kType == DataType::kFloat32) {
       _mm256_storeu_ps(static_cast<float*>(to), x);
-      return;
-    }
-    __m128i half;
-    if constexpr (kType == DataType::kFloat16) {
-      half = _mm256_cvtps_ph(canonical(x), _MM_FROUND_TO_NEAREST_INT);
+    } else if constexpr (kType == DataType::kFloat16) {
+      _mm_storeu_si128(static_cast<__m128i*>(to), _mm256_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT));
     } else {
       const __m256i u = _mm256_castps_si256(x);
       const __m256i odd = _mm256_and_si256(_mm256_srli_epi32(u, 16), _mm256_set1_epi32(1));
-      const __m256i rounded = _mm256_add_epi32(_mm256_add_epi32(u, _mm256_set1_epi32(0x7fff)), odd);
-      const __m256 kept = _mm256_blendv_ps(_mm256_castsi256_ps(rounded),
-                                           broadcast(from_bits(kCanonicalNanBits)), nan_lanes(x));
-      const __m256i upper = _mm256_srli_epi32(_mm256_castps_si256(kept), 16);
-      half = _mm_packus_epi32(_mm256_castsi256_si128(upper), _mm256_extracti128_si256(upper, 1));
+      const __m256i half = _mm256_add_epi32(odd, _mm256_set1_epi32(0x7fff));
+      const __m256i rounded = _mm256_srli_epi32(_mm256_add_epi32(u, half), 16);
+      _mm_storeu_si128(
+          static_cast<__m128i*>(to),
+          _mm_packus_epi32(_mm256_castsi256_si128(rounded), _mm256_extracti128_si256(rounded, 1)));
     }
-    _mm_storeu_si128(static_cast<__m128i*>(to), half);
   }
 };
 
@@ -93,20 +89,14 @@ struct Element<Int8> {
     return _mm256_cvtepi8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(codes)));
   }
 
-  template <int kVectors>
-  AGOQ_INLINE void store_block(const __m256 (&x)[kVectors], __m256 inverse, std::uint8_t* codes) {
-    static_assert(kVectors % 4 == 0);
-    // Packing works within 128-bit lanes, and leaves the halves of each vector apart.
+  AGOQ_INLINE void store(const Codes (&group)[4], std::uint8_t* codes) {
+    const __m256i low = _mm256_packs_epi32(group[0], group[1]);
+    const __m256i high = _mm256_packs_epi32(group[2], group[3]);
+    // Packing works within 128-bit lanes, and leaves the halves of each register apart.
     const __m256i order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
-    AGOQ_UNROLL
-    for (int i = 0; i < kVectors; i += 4) {
-      const __m256i low = _mm256_packs_epi32(quantize(x[i], inverse), quantize(x[i + 1], inverse));
-      const __m256i high =
-          _mm256_packs_epi32(quantize(x[i + 2], inverse), quantize(x[i + 3], inverse));
-      const __m256i packed = _mm256_packs_epi16(low, high);
-      _mm256_storeu_si256(reinterpret_cast<__m256i*>(codes + 8 * i),
-                          _mm256_permutevar8x32_epi32(packed, order));
-    }
+    const __m256i packed = _mm256_packs_epi16(low, high);
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(codes),
+                        _mm256_permutevar8x32_epi32(packed, order));
   }
 };
 

@@ -4,7 +4,7 @@
 //   Isa:      Vector (fp32), kLanes, load<type>, store<type>, broadcast, add, mul, canonical,
 //             Magnitude with zero_magnitude, max_magnitude, largest
 //   Element:  kBits, kMax, Codes (kLanes codes in a register), quantize, dequantize,
-//             load, store_block
+//             load, store of a group of 4 registers, or of a block's 2
 //
 // Include it into one file an ISA only. Everything is a template of types that are local to that
 // file, so no symbol compiled for one ISA can be taken for another's.
@@ -37,9 +37,18 @@ struct BlockKernels {
   template <DataType kType>
   static constexpr std::int64_t kValueBytes = kType == DataType::kFloat32 ? 4 : 2;
 
+  /// A block's address as one opaque register. Else gcc computes the addresses of all its vectors
+  /// ahead of the branches that use them, which takes more registers than there are.
+  template <class Byte>
+  AGOQ_INLINE Byte* block_at(Byte* first, std::int64_t offset) {
+    Byte* block = first + offset;
+    __asm__("" : "+r"(block));
+    return block;
+  }
+
   template <DataType kType>
   AGOQ_INLINE const std::uint8_t* values_of(const void* values, std::int64_t b) {
-    return static_cast<const std::uint8_t*>(values) + b * kBlock * kValueBytes<kType>;
+    return block_at(static_cast<const std::uint8_t*>(values), b * kBlock * kValueBytes<kType>);
   }
 
   template <DataType kType>
@@ -51,14 +60,16 @@ struct BlockKernels {
 
   template <DataType kType>
   AGOQ_INLINE void store(const Block& x, std::int64_t b, void* values) {
-    auto* to = static_cast<std::uint8_t*>(values) + b * kBlock * kValueBytes<kType>;
+    std::uint8_t* to =
+        block_at(static_cast<std::uint8_t*>(values), b * kBlock * kValueBytes<kType>);
     AGOQ_UNROLL
     for (int i = 0; i < kVectors; ++i) {
       Isa::template store<kType>(to + i * kLanes * kValueBytes<kType>, x[i]);
     }
   }
 
-  AGOQ_INLINE void encode_block(const Block& x, std::int64_t b, MutableEncodedBlocks out) {
+  /// The largest abs_bits() of a block.
+  AGOQ_INLINE std::uint32_t absmax_of(const Block& x) {
     // Several maxima, since each waits for the one before.
     constexpr int kWays = kVectors < 4 ? kVectors : 4;
     typename Isa::Magnitude largest[kWays];
@@ -68,24 +79,44 @@ struct BlockKernels {
     for (int i = 0; i < kVectors; ++i) {
       largest[i % kWays] = Isa::max_magnitude(largest[i % kWays], x[i]);
     }
-    const std::uint32_t absmax = Isa::template largest<kWays>(largest);
-    const BlockScale scale = make_scale(absmax, Element::kMax, out.scale_type);
-    store_scale(out.scales, b, out.scale_type, scale.scale);
-    std::uint8_t* codes = out.codes + b * kCodeBytes;
-    if (scale.inverse == 0) [[unlikely]] {  // and perhaps a NaN in x, which has no code
-      __builtin_memset(codes, 0, kCodeBytes);
-      return;
-    }
-    Element::template store_block<kVectors>(x, Isa::broadcast(scale.inverse), codes);
+    return Isa::template largest<kWays>(largest);
   }
 
+  /// Leaves in `x` what the codes decode to, if asked to: from the registers, since codes that were
+  /// just stored are slow to load in other pieces.
+  template <bool kDecode>
+  AGOQ_INLINE void encode_block(Block& x, const BlockScale& scale, std::int64_t b,
+                                MutableEncodedBlocks out) {
+    store_scale(out.scales, b, out.scale_type, scale.scale);
+    if (scale.inverse == 0) [[unlikely]] {  // and perhaps a NaN in x, which has no code
+      AGOQ_UNROLL
+      for (int i = 0; i < kVectors; ++i) x[i] = Isa::broadcast(0.0f);
+    }
+    const Vector inverse = Isa::broadcast(scale.inverse);
+    std::uint8_t* codes = block_at(out.codes, b * kCodeBytes);
+    constexpr int kGroup = kVectors < 4 ? kVectors : 4;
+    AGOQ_UNROLL
+    for (int i = 0; i < kVectors; i += kGroup) {
+      Codes group[kGroup];
+      AGOQ_UNROLL
+      for (int j = 0; j < kGroup; ++j) {
+        group[j] = Element::quantize(x[i + j], inverse);
+        if constexpr (kDecode) {
+          x[i + j] = Element::dequantize(group[j], Isa::broadcast(scale.scale));
+        }
+      }
+      Element::store(group, codes + i * kLanes * Element::kBits / 8);
+    }
+  }
+
+  /// NaN only as the canonical one: the scale's, which every product with it is too.
   AGOQ_INLINE Vector decode_vector(const std::uint8_t* codes, int vector, Vector scale) {
     return Element::dequantize(Element::load(codes + vector * kLanes * Element::kBits / 8), scale);
   }
 
   AGOQ_INLINE void decode_block(EncodedBlocks in, std::int64_t b, Block& x) {
     const Vector scale = Isa::broadcast(load_scale(in.scales, b, in.scale_type));
-    const std::uint8_t* codes = in.codes + b * kCodeBytes;
+    const std::uint8_t* codes = block_at(in.codes, b * kCodeBytes);
     AGOQ_UNROLL
     for (int i = 0; i < kVectors; ++i) x[i] = decode_vector(codes, i, scale);
   }
@@ -94,7 +125,7 @@ struct BlockKernels {
   /// the decoded piece would, which one fused operation undoes.
   AGOQ_INLINE void add_codes(EncodedBlocks in, std::int64_t b, Block& sum) {
     const Vector scale = Isa::broadcast(load_scale(in.scales, b, in.scale_type));
-    const std::uint8_t* codes = in.codes + b * kCodeBytes;
+    const std::uint8_t* codes = block_at(in.codes, b * kCodeBytes);
     AGOQ_UNROLL
     for (int i = 0; i < kVectors; ++i) {
       sum[i] = Isa::add(sum[i], decode_vector(codes, i, scale));
@@ -143,7 +174,7 @@ struct BlockKernels {
       Block x;
       AGOQ_UNROLL
       for (int i = 0; i < kVectors; ++i) x[i] = load<kType>(from, i);
-      encode_block(x, b, out);
+      encode_block<false>(x, make_scale(absmax_of(x), Element::kMax, out.scale_type), b, out);
     }
   }
 
@@ -169,7 +200,8 @@ struct BlockKernels {
   }
 
   template <DataType kType>
-  static void sum_decode(const SumOfPieces& pieces, std::int64_t blocks, void* values) {
+  static void sum_decode(const SumOfPieces& shared_pieces, std::int64_t blocks, void* values) {
+    const SumOfPieces pieces = shared_pieces;  // which no store can alter
     for (std::int64_t b = 0; b < blocks; ++b) {
       Block sum;
       sum_block(pieces, b, sum);
@@ -179,16 +211,31 @@ struct BlockKernels {
   }
 
   template <DataType kType>
-  static void sum_encode(const SumOfPieces& pieces, std::int64_t blocks, MutableEncodedBlocks out,
-                         void* values) {
-    for (std::int64_t b = 0; b < blocks; ++b) {
-      Block sum;
-      sum_block(pieces, b, sum);
-      encode_block(sum, b, out);
-      if (values == nullptr) continue;
-      Block decoded;
-      decode_block({out.codes, out.scales, out.scale_type}, b, decoded);
-      store<kType>(decoded, b, values);
+  static void sum_encode(const SumOfPieces& shared_pieces, std::int64_t blocks,
+                         MutableEncodedBlocks out, void* values) {
+    const SumOfPieces pieces = shared_pieces;
+    // From sums to codes leads a long chain of dependent operations, through a maximum and two
+    // divisions. The chains of a few blocks overlap; their sums wait in L1.
+    constexpr int kBatch = kBlock <= 256 ? 4 : 1;
+    for (std::int64_t first = 0; first < blocks; first += kBatch) {
+      const int n = blocks - first < kBatch ? static_cast<int>(blocks - first) : kBatch;
+      Block sums[kBatch];
+      BlockScale scales[kBatch];
+      for (int i = 0; i < n; ++i) {
+        Block sum;
+        sum_block(pieces, first + i, sum);
+        scales[i] = make_scale(absmax_of(sum), Element::kMax, out.scale_type);
+        AGOQ_UNROLL
+        for (int j = 0; j < kVectors; ++j) sums[i][j] = sum[j];
+      }
+      for (int i = 0; i < n; ++i) {
+        if (values == nullptr) {
+          encode_block<false>(sums[i], scales[i], first + i, out);
+        } else {
+          encode_block<true>(sums[i], scales[i], first + i, out);
+          store<kType>(sums[i], first + i, values);
+        }
+      }
     }
   }
 };
