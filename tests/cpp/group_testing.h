@@ -70,16 +70,18 @@ class SlowTransport final : public Transport {
     const auto hidden = hidden_.find(ticket);
     if (hidden == hidden_.end()) return inner_->test(ticket);
     if (--hidden->second <= 0) hidden_.erase(hidden);
+    has_hidden_ = true;
     return false;
   }
   const std::byte* received(Ticket ticket) override { return inner_->received(ticket); }
   void release(Ticket ticket) override { inner_->release(ticket); }
   bool sends_complete() override { return inner_->sends_complete(); }
   void wait(Clock::time_point deadline) override {
-    if (hidden_.empty()) {
-      inner_->wait(deadline);
-    } else {
+    // What was hidden may have come: the inner transport has no more news of it.
+    if (std::exchange(has_hidden_, false)) {
       std::this_thread::yield();
+    } else {
+      inner_->wait(deadline);
     }
   }
   void abort(const std::string& reason) noexcept override { inner_->abort(reason); }
@@ -99,6 +101,7 @@ class SlowTransport final : public Transport {
   std::unique_ptr<Transport> inner_;
   bool late_;
   std::mt19937 random_;
+  bool has_hidden_ = false;                 // Since the last wait().
   std::unordered_map<Ticket, int> hidden_;  // How many more tests say "not yet".
 };
 
