@@ -70,7 +70,7 @@ TEST_P(Conformance, MovesMessagesOfEverySize) {
                                     4097, 65535, 65536, 100007, 1 << 20, 5000001};
   run_group(kind(), 3, [&](Transport& transport) {
     EXPECT_EQ(transport.size(), 3);
-    EXPECT_EQ(transport.name(), to_string(kind()));
+    EXPECT_EQ(transport.name(), kind() == Kind::kTwoHosts ? "auto" : to_string(kind()));
     transport.begin_call(label_of(1));
     for (std::size_t round = 0; round < std::size(kSizes); ++round) {
       exchange_caller_memory(transport, kSizes[round], round, 2 * round);
@@ -465,7 +465,8 @@ TEST_P(Conformance, ThreeForkedProcesses) {
 }
 
 INSTANTIATE_TEST_SUITE_P(All, Conformance,
-                         testing::Values(Kind::kInproc, Kind::kTcp, Kind::kShm, Kind::kAuto),
+                         testing::Values(Kind::kInproc, Kind::kTcp, Kind::kShm, Kind::kAuto,
+                                         Kind::kTwoHosts),
                          [](const auto& info) { return to_string(info.param); });
 
 }  // namespace

@@ -189,7 +189,8 @@ TEST_P(Faults, ANewGroupWorksAfterAFailedOne) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(All, Faults, testing::Values(Kind::kTcp, Kind::kShm, Kind::kAuto),
+INSTANTIATE_TEST_SUITE_P(All, Faults,
+                         testing::Values(Kind::kTcp, Kind::kShm, Kind::kAuto, Kind::kTwoHosts),
                          [](const auto& info) { return to_string(info.param); });
 
 }  // namespace

@@ -32,12 +32,31 @@ using namespace std::chrono_literals;
 /// No wait of a test is longer.
 inline constexpr auto kPatience = 30s;
 
-enum class Kind { kInproc, kTcp, kShm, kAuto };
+/// kTwoHosts is auto with even and odd ranks made to believe that they run on two hosts.
+enum class Kind { kInproc, kTcp, kShm, kAuto, kTwoHosts };
 
 inline std::string to_string(Kind kind) {
-  constexpr const char* kNames[] = {"inproc", "tcp", "shm", "auto"};
+  constexpr const char* kNames[] = {"inproc", "tcp", "shm", "auto", "two_hosts"};
   return kNames[static_cast<int>(kind)];
 }
+
+/// Hides that even and odd ranks share a host.
+class TwoHostsStore final : public Store {
+ public:
+  TwoHostsStore(Store& store, int rank) : store_(store), host_(rank % 2 == 0 ? "even" : "odd") {}
+
+  void set(std::string_view key, std::string_view value) override {
+    const bool is_host = key.find("/host/") != std::string_view::npos;
+    store_.set(key, is_host ? host_ : value);
+  }
+  std::string get(std::string_view key, Clock::time_point deadline) override {
+    return store_.get(key, deadline);
+  }
+
+ private:
+  Store& store_;
+  std::string host_;
+};
 
 inline std::unique_ptr<Transport> make_transport(Kind kind, Store& store, int rank, int size,
                                                  const TransportConfig& config = {}) {
@@ -48,6 +67,12 @@ inline std::unique_ptr<Transport> make_transport(Kind kind, Store& store, int ra
       return make_shm_transport(store, rank, size, config);
     case Kind::kAuto:
       return make_auto_transport(store, rank, size, config);
+    case Kind::kTwoHosts: {
+      TwoHostsStore two_hosts(store, rank);
+      TransportConfig on_loopback = config;
+      on_loopback.interface = "lo";
+      return make_auto_transport(two_hosts, rank, size, on_loopback);
+    }
     case Kind::kInproc:
       break;
   }
