@@ -3,6 +3,7 @@
 #   make demo    all-reduce table and a small LLaMA trained over gloo and over agoq, 2 ranks
 #   make test    C++ tests (plain and sanitized), the installed package, house rules, Python tests
 #   make lint    formatting and static checks of C++ and Python
+#   make format  writes the formatting that lint asks for
 #   make bench   benchmarks, recorded as JSON in bench/results/
 #   make clean   removes everything that make has made
 
@@ -79,7 +80,7 @@ demo: $(wheel_stamp)
 # --- test ------------------------------------------------------------------------------------
 
 CTEST := ctest --output-on-failure --timeout 300 --parallel $(JOBS)
-PYTEST := $(BIN)/python -m pytest -p no:cacheprovider --timeout=300 -ra
+PYTEST := $(BIN)/python -m pytest
 
 .PHONY: test
 test: test-cpp test-consumer test-rules test-python test-sanitizers
@@ -112,7 +113,8 @@ define sanitized
 .PHONY: test-$(1)
 test-$(1): $(dev_stamp)
 	tools/bootstrap.sh
-	cmake -S . -B build/$(1) -DAGOQ_BUILD_TESTS=ON "-DAGOQ_SANITIZE=$(2)" --log-level=WARNING
+	cmake -S . -B build/$(1) -DAGOQ_BUILD_TESTS=ON "-DAGOQ_SANITIZE=$(2)" \
+	  -DCMAKE_BUILD_TYPE=RelWithDebInfo -DCMAKE_CXX_FLAGS_RELWITHDEBINFO=-O1 --log-level=WARNING
 	cmake --build build/$(1)
 	$(3) $(CTEST) --test-dir build/$(1)
 endef
@@ -129,6 +131,12 @@ lint: $(wheel_stamp)
 	$(BIN)/mypy
 	find libagoqcomm/src -name '*.cc' -print0 | \
 	  xargs -0 -n 4 -P $(JOBS) $(BIN)/clang-tidy --quiet -p $(TREE)
+
+.PHONY: format
+format: $(dev_stamp)
+	$(BIN)/clang-format -i $(cpp_files)
+	$(BIN)/ruff check --fix-only $(python_dirs)
+	$(BIN)/ruff format $(python_dirs)
 
 # --- bench -----------------------------------------------------------------------------------
 
