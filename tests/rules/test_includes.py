@@ -11,7 +11,7 @@ from tree import CORE, CPP_SUFFIXES, PUBLIC, ROOT, SOURCES, files, includes, rel
 
 # Public headers that speak of formats, and those that speak of moving bytes.
 FORMATS = {"block_format.h", "wire_layout.h", "codec.h"}
-BYTES = {"transport.h", "inproc.h"}
+BYTES = {"transport.h", "inproc.h", "tcp.h", "shm.h", "auto.h", "store.h", "transport_config.h"}
 COMPOSED = {"communicator.h", "stats.h", "options.h"}
 
 # layer: (folders of src/ it may include, public headers it may not)
@@ -21,6 +21,8 @@ LAYERS = {
     "collective": ({"collective", "codec"}, {"communicator.h", "inproc.h"}),
     "transport": ({"transport"}, FORMATS | COMPOSED),
 }
+# mesh/ is what transports over links share; these folders also compose other transports' links.
+COMPOSED_TRANSPORTS = {"auto": {"tcp", "shm"}}
 FOREIGN = ("torch", "ATen", "c10", "Python.h", "pybind11", "mpi.h", "nccl.h", "cuda")
 # The only folders that include a foreign library: each its own, and nobody else.
 ADAPTERS = ("libagoqcomm/src/transport/", "libagoqcomm/src/codec/cuda/")
