@@ -39,6 +39,7 @@ TEST_F(CodecArguments, NothingIsTouchedForNoElements) {
   codec_.decode_accumulate(nullptr, 0, nullptr);
   const std::byte* none[] = {nullptr, nullptr};
   codec_.sum_decode({none, nullptr, DataType::kFloat32, 1}, 0, 1.0f, nullptr, DataType::kFloat32);
+  codec_.sum_decode({none, nullptr, DataType::kBfloat16, 1}, 0, 1.0f, nullptr, DataType::kFloat32);
   codec_.sum_encode({none}, 0, 1.0f, nullptr, nullptr, DataType::kFloat32);
 }
 

@@ -64,7 +64,8 @@ void check_pieces(const char* function, const Pieces& pieces, std::int64_t count
     check_encoded(function, pieces.encoded[static_cast<std::size_t>(rank)], count);
   }
   // Blocks are read before they are written, in order: in place works unless elements grow.
-  require(!owned || values != pieces.own || size_of(type) <= size_of(pieces.own_type), function,
+  const bool in_place = owned && values != nullptr && values == pieces.own;
+  require(!in_place || size_of(type) <= size_of(pieces.own_type), function,
           "the sum cannot replace the owner's piece where its elements are the larger ones");
 }
 

@@ -6,6 +6,7 @@ target_sources(agoqcomm PRIVATE
   ${CMAKE_CURRENT_LIST_DIR}/block_format.cc
   ${CMAKE_CURRENT_LIST_DIR}/codec.cc
   ${CMAKE_CURRENT_LIST_DIR}/cpu_isa.cc
+  ${CMAKE_CURRENT_LIST_DIR}/cuda_codec.cc
   ${CMAKE_CURRENT_LIST_DIR}/single_block.cc
   ${CMAKE_CURRENT_LIST_DIR}/stochastic.cc
   ${CMAKE_CURRENT_LIST_DIR}/stream_copy.cc
@@ -22,4 +23,17 @@ if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64|amd64)$")
   # gcc 12 takes its own header's undefined vectors for a mistake of ours (its PR 105593).
   set_source_files_properties(${CMAKE_CURRENT_LIST_DIR}/cpu/avx512.cc PROPERTIES COMPILE_OPTIONS
     "-mavx2;-mf16c;-mavx512f;-mavx512bw;-mavx512vl;-mavx512dq;$<$<CXX_COMPILER_ID:GNU>:-Wno-maybe-uninitialized>")
+endif()
+
+# One .cu a kernel family. The static runtime's symbols stay inside the library.
+if(AGOQ_WITH_CUDA)
+  target_sources(agoqcomm PRIVATE
+    ${CMAKE_CURRENT_LIST_DIR}/cuda/accumulate.cu
+    ${CMAKE_CURRENT_LIST_DIR}/cuda/decode.cu
+    ${CMAKE_CURRENT_LIST_DIR}/cuda/device.cu
+    ${CMAKE_CURRENT_LIST_DIR}/cuda/encode.cu
+    ${CMAKE_CURRENT_LIST_DIR}/cuda/sum.cu)
+  target_link_options(agoqcomm PRIVATE LINKER:--exclude-libs,libcudart_static.a)
+else()
+  target_sources(agoqcomm PRIVATE ${CMAKE_CURRENT_LIST_DIR}/cuda/without_cuda.cc)
 endif()

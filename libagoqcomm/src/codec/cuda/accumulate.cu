@@ -1,5 +1,4 @@
 #include "codec/cuda/accumulate.cuh"
-
 #include "codec/cuda/launch_kernel.cuh"
 
 namespace agoq::cuda {

@@ -44,6 +44,7 @@ struct EncodeSegment {
 struct EncodeArguments {
   BlockShape shape;
   RoundingKey rounding;
+  DataType type;
   EncodeSegment segments[CudaCodec::kMaxEncodeSegments];
 };
 

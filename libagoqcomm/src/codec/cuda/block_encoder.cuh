@@ -85,30 +85,32 @@ struct EncodedSegment {
   std::int64_t first_element;
 };
 
-/// Encodes the blocks of a warp's tile. All lanes must call it; `written(i, vector, live, codes,
-/// scale)` is called for each of the lane's vectors that is not past the end.
+/// Encodes the blocks of a warp's tile. All lanes must call it, and lose `x`;
+/// `written(vector, live, codes, scale)`
+/// is called for each of the lane's vectors that is not past the end.
 template <class Format, bool kStochastic, int kVectors, class Written>
 __device__ __forceinline__ void encode_tile(const Tiles<kVectors>& tile,
-                                            const float (&x)[kVectors][kVector],
-                                            const BlockShape& shape, const RoundingKey& key,
-                                            const EncodedSegment& out, Written written) {
+                                            float (&x)[kVectors][kVector], const BlockShape& shape,
+                                            const RoundingKey& key, const EncodedSegment& out,
+                                            Written written) {
   const std::uint32_t absmax = block_absmax<kVectors>(x, shape.vectors);
   const BlockScale scale = make_scale(absmax, Format::kMax, shape.scale_type);
-#pragma unroll
+#pragma unroll 1
   for (int i = 0; i < kVectors; ++i) {
     const std::int64_t vector = tile.vector(i);
     const int live = tile.live(vector);
-    if (live == 0) continue;
+    if (live == 0) break;
     const CodeVector<Format> codes = quantize<Format, kStochastic>(
-        x[i], scale.inverse, key,
-        static_cast<std::uint64_t>(out.first_element + vector * kVector));
+        x[0], scale.inverse, key, static_cast<std::uint64_t>(out.first_element + vector * kVector));
     store_codes(codes, out.encoded, vector, live);
     if (tile.is_last(vector)) store_padding<Format>(out.encoded, vector, live, out.scale_offset);
     if ((vector & (shape.vectors - 1)) == 0) {
       store_scale(out.encoded + out.scale_offset, vector >> shape.shift, shape.scale_type,
                   scale.scale);
     }
-    written(i, vector, live, codes, scale.scale);
+    written(vector, live, codes, scale.scale);
+    const float nothing[kVector] = {};
+    shift_down(x, nothing);
   }
 }
 

@@ -13,7 +13,8 @@ namespace agoq::cuda {
 /// In registers. Read and written by Format::get and Format::put.
 template <class Format>
 struct alignas(8) CodeVector {
-  std::uint8_t byte[Format::kBits] = {};
+  static_assert(Format::kBits <= 8, "a vector's codes must fit 64 bits");
+  std::uint8_t byte[8] = {};
 };
 
 /// Bytes that the codes of `live` elements take.
@@ -34,9 +35,9 @@ __device__ __forceinline__ void copy_chunks(std::uint8_t* to, const std::uint8_t
 template <int kBytes>
 __device__ __forceinline__ void copy_codes(std::uint8_t* to, const std::uint8_t* from,
                                            bool is_aligned_to_8) {
-  using Chunk = std::conditional_t<
-      kBytes % 4 == 0, std::uint32_t,
-      std::conditional_t<kBytes % 2 == 0, std::uint16_t, std::uint8_t>>;
+  using Chunk =
+      std::conditional_t<kBytes % 4 == 0, std::uint32_t,
+                         std::conditional_t<kBytes % 2 == 0, std::uint16_t, std::uint8_t>>;
   if constexpr (kBytes == 8) {
     if (is_aligned_to_8) return copy_chunks<std::uint64_t, kBytes>(to, from);
   }
@@ -51,12 +52,14 @@ __device__ __forceinline__ CodeVector<Format> load_codes(const std::uint8_t* enc
   const std::uint8_t* from = encoded + vector * Format::kBits;
   if (live == kVector) {
     copy_codes<Format::kBits>(codes.byte, from, is_aligned(from, 8));
-  } else {
-#pragma unroll
-    for (int i = 0; i < Format::kBits; ++i) {
-      codes.byte[i] = i < code_bytes<Format>(live) ? from[i] : std::uint8_t{0};
-    }
+    return codes;
   }
+  std::uint64_t word = 0;
+#pragma unroll 1
+  for (int i = 0; i < code_bytes<Format>(live); ++i) {
+    word |= static_cast<std::uint64_t>(from[i]) << (8 * i);
+  }
+  __builtin_memcpy(codes.byte, &word, 8);
   return codes;
 }
 
@@ -66,11 +69,13 @@ __device__ __forceinline__ void store_codes(const CodeVector<Format>& codes, std
   std::uint8_t* to = encoded + vector * Format::kBits;
   if (live == kVector) {
     copy_codes<Format::kBits>(to, codes.byte, is_aligned(to, 8));
-  } else {
-#pragma unroll
-    for (int i = 0; i < Format::kBits; ++i) {
-      if (i < code_bytes<Format>(live)) to[i] = codes.byte[i];
-    }
+    return;
+  }
+  std::uint64_t word;
+  __builtin_memcpy(&word, codes.byte, 8);
+#pragma unroll 1
+  for (int i = 0; i < code_bytes<Format>(live); ++i) {
+    to[i] = static_cast<std::uint8_t>(word >> (8 * i));
   }
 }
 

@@ -1,5 +1,4 @@
 #include "codec/cuda/decode.cuh"
-
 #include "codec/cuda/launch_kernel.cuh"
 
 namespace agoq::cuda {

@@ -2,6 +2,8 @@
 
 namespace agoq::cuda {
 
+bool is_built() noexcept { return true; }
+
 int device_count() noexcept {
   int count = 0;
   if (cudaGetDeviceCount(&count) == cudaSuccess) return count;

@@ -1,15 +1,15 @@
 // Eight elements of a caller's buffer, which may have any alignment, as fp32 and back.
 //
-// Whole vectors that are aligned to 16 bytes move as such. The others go element by element, or byte
-// by byte where not even elements are aligned.
+// Whole vectors that are aligned to 16 bytes move as such. The others go through a loop that is not
+// unrolled, so that the rare case costs few instructions of the kernel.
 #pragma once
 
 #include <cstdint>
 
 #include "agoqcomm/types.h"
 #include "codec/cuda/arguments.h"
+#include "codec/cuda/half_conversion.cuh"
 #include "codec/values.h"
-#include "format/half.h"
 
 namespace agoq::cuda {
 
@@ -21,10 +21,10 @@ template <DataType kType>
 struct Element {
   using Bits = std::uint16_t;
   static __device__ __forceinline__ float widen(Bits bits) {
-    return kType == DataType::kBfloat16 ? bfloat16_to_float(bits) : float16_to_float(bits);
+    return kType == DataType::kBfloat16 ? bfloat16_to_float(bits) : widen_float16(bits);
   }
   static __device__ __forceinline__ Bits narrow(float x) {
-    return kType == DataType::kBfloat16 ? float_to_bfloat16(x) : float_to_float16(x);
+    return kType == DataType::kBfloat16 ? narrow_to_bfloat16(x) : narrow_to_float16(x);
   }
 };
 
@@ -34,6 +34,41 @@ struct Element<DataType::kFloat32> {
   static __device__ __forceinline__ float widen(Bits bits) { return from_bits(bits); }
   static __device__ __forceinline__ Bits narrow(float x) { return bits(x); }
 };
+
+/// An element of any alignment.
+template <class Bits>
+__device__ __forceinline__ Bits load_bits(const char* from) {
+  if (is_aligned(from, sizeof(Bits))) return *reinterpret_cast<const Bits*>(from);
+  Bits bits;
+  __builtin_memcpy(&bits, from, sizeof(Bits));
+  return bits;
+}
+template <class Bits>
+__device__ __forceinline__ void store_bits(char* to, Bits bits) {
+  if (is_aligned(to, sizeof(Bits))) {
+    *reinterpret_cast<Bits*>(to) = bits;
+  } else {
+    __builtin_memcpy(to, &bits, sizeof(Bits));
+  }
+}
+
+/// Makes room at the end: registers cannot be indexed by the counter of a loop.
+__device__ __forceinline__ void shift_down(float (&x)[kVector], float last) {
+#pragma unroll
+  for (int i = 0; i + 1 < kVector; ++i) x[i] = x[i + 1];
+  x[kVector - 1] = last;
+}
+
+/// The same for vectors.
+template <int kVectors>
+__device__ __forceinline__ void shift_down(float (&x)[kVectors][kVector],
+                                           const float (&last)[kVector]) {
+#pragma unroll
+  for (int i = 0; i < kVectors; ++i) {
+#pragma unroll
+    for (int j = 0; j < kVector; ++j) x[i][j] = i + 1 < kVectors ? x[i + 1][j] : last[j];
+  }
+}
 
 /// Elements past `live` become +0.
 template <DataType kType>
@@ -53,21 +88,19 @@ __device__ __forceinline__ void load_values(const void* values, std::int64_t vec
         x[i + j] = Element<kType>::widen(static_cast<Bits>(j % kPerWord == 0 ? word : word >> 16));
       }
     }
-  } else if (is_aligned(from, sizeof(Bits))) {
-#pragma unroll
-    for (int i = 0; i < kVector; ++i) {
-      x[i] = i < live ? Element<kType>::widen(reinterpret_cast<const Bits*>(from)[i]) : 0.0f;
-    }
-  } else {
-#pragma unroll
-    for (int i = 0; i < kVector; ++i) x[i] = i < live ? load_value<kType>(from, i) : 0.0f;
+    return;
+  }
+#pragma unroll 1
+  for (int i = 0; i < kVector; ++i) {
+    shift_down(x,
+               i < live ? Element<kType>::widen(load_bits<Bits>(from + i * sizeof(Bits))) : 0.0f);
   }
 }
 
 /// Stores the first `live` elements, rounded half to even.
 template <DataType kType>
 __device__ __forceinline__ void store_values(void* values, std::int64_t vector, int live,
-                                             const float (&x)[kVector]) {
+                                             float (&x)[kVector]) {
   using Bits = typename Element<kType>::Bits;
   constexpr int kPerWord = 4 / sizeof(Bits);
   char* to = static_cast<char*>(values) + vector * kVector * sizeof(Bits);
@@ -83,16 +116,12 @@ __device__ __forceinline__ void store_values(void* values, std::int64_t vector, 
       *reinterpret_cast<uint4*>(to + i * sizeof(Bits)) =
           make_uint4(words[0], words[1], words[2], words[3]);
     }
-  } else if (is_aligned(to, sizeof(Bits))) {
-#pragma unroll
-    for (int i = 0; i < kVector; ++i) {
-      if (i < live) reinterpret_cast<Bits*>(to)[i] = Element<kType>::narrow(x[i]);
-    }
-  } else {
-#pragma unroll
-    for (int i = 0; i < kVector; ++i) {
-      if (i < live) store_value<kType>(to, i, x[i]);
-    }
+    return;
+  }
+#pragma unroll 1
+  for (int i = 0; i < live; ++i) {
+    store_bits<Bits>(to + i * sizeof(Bits), Element<kType>::narrow(x[0]));
+    shift_down(x, 0.0f);
   }
 }
 
@@ -110,7 +139,7 @@ __device__ __forceinline__ void load_values(DataType type, const void* values, s
 }
 
 __device__ __forceinline__ void store_values(DataType type, void* values, std::int64_t vector,
-                                             int live, const float (&x)[kVector]) {
+                                             int live, float (&x)[kVector]) {
   if (type == DataType::kFloat32) {
     store_values<DataType::kFloat32>(values, vector, live, x);
   } else if (type == DataType::kBfloat16) {

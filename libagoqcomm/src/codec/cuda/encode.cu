@@ -1,20 +1,25 @@
 #include "codec/cuda/encode.cuh"
-
 #include "codec/cuda/launch_kernel.cuh"
 
 namespace agoq::cuda {
 
-int launch_encode(ElementFormat format, DataType type, bool stochastic,
-                  const EncodeArguments& arguments, const Launch& launch) {
+int launch_encode(ElementFormat format, bool stochastic, const EncodeArguments& arguments,
+                  const Launch& launch) {
   return for_format(format, [&](auto format_type) {
-    return for_type(type, [&](auto element) {
-      return for_vectors_per_lane(arguments.shape, [&](auto vectors) {
-        return for_bool(stochastic, [&](auto by_chance) {
-          using Format = typename decltype(format_type)::type;
-          return launch_kernel(encode_kernel<Format, element(), vectors(), by_chance()>, arguments,
-                               launch);
-        });
+    using Format = typename decltype(format_type)::type;
+    if (!stochastic && arguments.shape.vectors <= kWarp) {
+      return for_type(arguments.type, [&](auto type) {
+        return launch_kernel(encode_kernel<Format, type(), 1, false>, arguments, launch);
       });
+    }
+    return for_vectors_per_lane(arguments.shape, [&](auto vectors) {
+      constexpr int kVectors = vectors();
+      if (stochastic) {
+        return launch_kernel(encode_kernel<Format, kAnyType, kVectors, true>, arguments, launch);
+      }
+      // One vector a lane has been served above.
+      constexpr int kSeveral = kVectors > 1 ? kVectors : 2;
+      return launch_kernel(encode_kernel<Format, kAnyType, kSeveral, false>, arguments, launch);
     });
   });
 }

@@ -8,21 +8,30 @@
 
 namespace agoq::cuda {
 
+/// The element type is an argument of the kernel, not of its template: where elements take more
+/// instructions than finding out, and there would be too many instances.
+inline constexpr DataType kAnyType = DataType::kOther;
+
 template <class Format, DataType kType, int kVectors, bool kStochastic>
 __global__ void __launch_bounds__(kThreads)
     encode_kernel(const __grid_constant__ EncodeArguments arguments) {
   const EncodeSegment& segment = arguments.segments[blockIdx.y];
   const EncodedSegment out = {segment.encoded, segment.scale_offset, segment.first_element};
   for (Tiles<kVectors> tile(segment.count); tile.more(); tile.next()) {
-    float x[kVectors][kVector];
-#pragma unroll
+    float x[kVectors][kVector] = {};
+#pragma unroll 1
     for (int i = 0; i < kVectors; ++i) {
       const std::int64_t vector = tile.vector(i);
-      load_values<kType>(segment.values, vector, tile.live(vector), x[i]);
+      float next[kVector] = {};
+      if constexpr (kType == kAnyType) {
+        load_values(arguments.type, segment.values, vector, tile.live(vector), next);
+      } else {
+        load_values<kType>(segment.values, vector, tile.live(vector), next);
+      }
+      shift_down(x, next);
     }
-    encode_tile<Format, kStochastic>(
-        tile, x, arguments.shape, arguments.rounding, out,
-        [](int, std::int64_t, int, const CodeVector<Format>&, float) {});
+    encode_tile<Format, kStochastic>(tile, x, arguments.shape, arguments.rounding, out,
+                                     [](std::int64_t, int, const CodeVector<Format>&, float) {});
   }
 }
 

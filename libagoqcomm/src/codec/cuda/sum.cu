@@ -1,6 +1,5 @@
-#include "codec/cuda/sum.cuh"
-
 #include "codec/cuda/launch_kernel.cuh"
+#include "codec/cuda/sum.cuh"
 
 namespace agoq::cuda {
 

@@ -1,7 +1,7 @@
 // The fp32 sum of all ranks' pieces, fused with what becomes of it.
 //
-// A thread sums its elements in rank order, whichever pieces are encoded, so that the result is that
-// of the CPU to the bit. Pieces are loaded a few at a time, to have several loads in flight.
+// A thread sums its elements in rank order, whichever pieces are encoded, so that the result is
+// that of the CPU to the bit. Pieces are loaded a few at a time, to have several loads in flight.
 #pragma once
 
 #include <cstdint>
@@ -42,12 +42,15 @@ __device__ __forceinline__ void add_pieces(const SumArguments& arguments, int se
     for (int i = 0; i < kPiecesAtOnce; ++i) {
       const int rank = first + i;
       if (rank >= arguments.ranks) break;
-      const bool is_own = rank == arguments.own_rank;
+      if (rank == arguments.own_rank) {
+#pragma unroll
+        for (int j = 0; j < kVector; ++j) sum[j] = add(sum[j], own[j]);
+        continue;
+      }
 #pragma unroll
       for (int j = 0; j < kVector; ++j) {
         // Not canonical: the whole sum becomes so at its end.
-        const float decoded = Format::dequantize(Format::get(codes[i].byte, j), scales[i]);
-        sum[j] = add(sum[j], is_own ? own[j] : decoded);
+        sum[j] = add(sum[j], Format::dequantize(Format::get(codes[i].byte, j), scales[i]));
       }
     }
   }
@@ -102,18 +105,18 @@ __global__ void __launch_bounds__(kThreads)
   const SumSegment& segment = arguments.segments[segment_index];
   const EncodedSegment out = {segment.encoded, segment.scale_offset, segment.first_element};
   for (Tiles<kVectors> tile(segment.count); tile.more(); tile.next()) {
-    float sum[kVectors][kVector];
-#pragma unroll
+    float sum[kVectors][kVector] = {};
+#pragma unroll 1
     for (int i = 0; i < kVectors; ++i) {
       const std::int64_t vector = tile.vector(i);
       const int live = tile.live(vector);
-#pragma unroll
-      for (int j = 0; j < kVector; ++j) sum[i][j] = 0.0f;
-      if (live > 0) sum_vector<Format>(arguments, segment_index, vector, live, sum[i]);
+      float next[kVector] = {};
+      if (live > 0) sum_vector<Format>(arguments, segment_index, vector, live, next);
+      shift_down(sum, next);
     }
     encode_tile<Format, kStochastic>(
         tile, sum, arguments.shape, arguments.rounding, out,
-        [&](int, std::int64_t vector, int live, const CodeVector<Format>& codes, float scale) {
+        [&](std::int64_t vector, int live, const CodeVector<Format>& codes, float scale) {
           if (segment.values == nullptr) return;
           float decoded[kVector];
           decode_vector(codes, scale, decoded);
