@@ -21,7 +21,9 @@ LAYERS = {
     "collective": ({"collective", "codec"}, {"communicator.h", "inproc.h"}),
     "transport": ({"transport"}, FORMATS | COMPOSED),
 }
-# mesh/ is what transports over links share; these folders also compose other transports' links.
+# Folders of src/transport that are no transport but what several of them are made of.
+SHARED_BY_TRANSPORTS = {"mesh", "store"}
+# This one is made of others by its nature.
 COMPOSED_TRANSPORTS = {"auto": {"tcp", "shm"}}
 FOREIGN = ("torch", "ATen", "c10", "Python.h", "pybind11", "mpi.h", "nccl.h", "cuda")
 # The only folders that include a foreign library: each its own, and nobody else.
@@ -52,19 +54,14 @@ def test_a_layer_includes_only_what_it_may_know(layer: str) -> None:
             assert public_name(include) not in forbidden, where
 
 
-# Folders of src/transport that are no transport but what several of them are made of.
-SHARED = {"mesh", "store"}
-# This one is made of others by its nature.
-COMPOSITE = "auto"
-
-
 def test_transports_do_not_know_each_other() -> None:
     for path in files(CPP_SUFFIXES, SOURCES / "transport"):
         own = path.relative_to(SOURCES / "transport").parts[0]
+        allowed = {own} | SHARED_BY_TRANSPORTS | COMPOSED_TRANSPORTS.get(own, set())
         for include in includes(path):
             parts = include.split("/")
-            if parts[0] == "transport" and len(parts) > 2 and own != COMPOSITE:
-                assert parts[1] in SHARED | {own}, f"{relative(path)} includes {include}"
+            if parts[0] == "transport" and len(parts) > 2:
+                assert parts[1] in allowed, f"{relative(path)} includes {include}"
 
 
 def test_only_the_communicator_composes_collectives_and_transports() -> None:
