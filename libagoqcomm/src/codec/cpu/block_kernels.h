@@ -68,8 +68,10 @@ struct BlockKernels {
     }
   }
 
-  /// The largest abs_bits() of a block.
-  AGOQ_INLINE std::uint32_t absmax_of(const Block& x) {
+  /// Leaves in `x` what the codes decode to, if asked to: from the registers, since codes that were
+  /// just stored are slow to load in other pieces.
+  template <bool kDecode>
+  AGOQ_INLINE void encode_block(Block& x, std::int64_t b, MutableEncodedBlocks out) {
     // Several maxima, since each waits for the one before.
     constexpr int kWays = kVectors < 4 ? kVectors : 4;
     typename Isa::Magnitude largest[kWays];
@@ -79,14 +81,8 @@ struct BlockKernels {
     for (int i = 0; i < kVectors; ++i) {
       largest[i % kWays] = Isa::max_magnitude(largest[i % kWays], x[i]);
     }
-    return Isa::template largest<kWays>(largest);
-  }
-
-  /// Leaves in `x` what the codes decode to, if asked to: from the registers, since codes that were
-  /// just stored are slow to load in other pieces.
-  template <bool kDecode>
-  AGOQ_INLINE void encode_block(Block& x, const BlockScale& scale, std::int64_t b,
-                                MutableEncodedBlocks out) {
+    const std::uint32_t absmax = Isa::template largest<kWays>(largest);
+    const BlockScale scale = make_scale(absmax, Element::kMax, out.scale_type);
     store_scale(out.scales, b, out.scale_type, scale.scale);
     if (scale.inverse == 0) [[unlikely]] {  // and perhaps a NaN in x, which has no code
       AGOQ_UNROLL
@@ -174,7 +170,7 @@ struct BlockKernels {
       Block x;
       AGOQ_UNROLL
       for (int i = 0; i < kVectors; ++i) x[i] = load<kType>(from, i);
-      encode_block<false>(x, make_scale(absmax_of(x), Element::kMax, out.scale_type), b, out);
+      encode_block<false>(x, b, out);
     }
   }
 
@@ -214,27 +210,14 @@ struct BlockKernels {
   static void sum_encode(const SumOfPieces& shared_pieces, std::int64_t blocks,
                          MutableEncodedBlocks out, void* values) {
     const SumOfPieces pieces = shared_pieces;
-    // From sums to codes leads a long chain of dependent operations, through a maximum and two
-    // divisions. The chains of a few blocks overlap; their sums wait in L1.
-    constexpr int kBatch = kBlock <= 256 ? 4 : 1;
-    for (std::int64_t first = 0; first < blocks; first += kBatch) {
-      const int n = blocks - first < kBatch ? static_cast<int>(blocks - first) : kBatch;
-      Block sums[kBatch];
-      BlockScale scales[kBatch];
-      for (int i = 0; i < n; ++i) {
-        Block sum;
-        sum_block(pieces, first + i, sum);
-        scales[i] = make_scale(absmax_of(sum), Element::kMax, out.scale_type);
-        AGOQ_UNROLL
-        for (int j = 0; j < kVectors; ++j) sums[i][j] = sum[j];
-      }
-      for (int i = 0; i < n; ++i) {
-        if (values == nullptr) {
-          encode_block<false>(sums[i], scales[i], first + i, out);
-        } else {
-          encode_block<true>(sums[i], scales[i], first + i, out);
-          store<kType>(sums[i], first + i, values);
-        }
+    for (std::int64_t b = 0; b < blocks; ++b) {
+      Block sum;
+      sum_block(pieces, b, sum);
+      if (values == nullptr) {
+        encode_block<false>(sum, b, out);
+      } else {
+        encode_block<true>(sum, b, out);
+        store<kType>(sum, b, values);
       }
     }
   }
