@@ -62,6 +62,11 @@ std::string ranks_text(const std::vector<int>& ranks) {
   return text + "]";
 }
 
+/// Gloo starts what its sockets report with the source file that found it.
+bool is_transport_error(const std::string& text) {
+  return text.find("gloo/transport/") != std::string::npos;
+}
+
 /// An exception that says the group can no longer be used.
 bool is_fatal(const std::exception_ptr& error) {
   try {
@@ -70,6 +75,20 @@ bool is_fatal(const std::exception_ptr& error) {
     return core.code() != ErrorCode::kInvalidArgument && core.code() != ErrorCode::kUnsupported;
   } catch (...) {
     return false;
+  }
+}
+
+/// A rank that fails leaves the group, so that the next one may hear of it before it hears of the
+/// rank that died: whoever is gone is named as well.
+std::exception_ptr with_gone_peers(const std::exception_ptr& error, const std::vector<int>& gone) {
+  if (gone.empty()) return error;
+  try {
+    std::rethrow_exception(error);
+  } catch (const Error& core) {
+    return std::make_exception_ptr(Error(
+        core.code(),
+        std::string(core.what()) + "; the processes of these ranks are gone: " + ranks_text(gone),
+        core.peer()));
   }
 }
 
@@ -129,8 +148,10 @@ WorkPtr AgoqBackend::enqueue(const Call& call, const TensorList& inputs, TensorL
           body();
         } catch (...) {
           error = std::current_exception();
-          if (is_fatal(error)) fail(first_line(error));
+          const bool fatal = is_fatal(error);
+          if (fatal) error = with_gone_peers(error, peers_.gone());
           error = to_torch_error(error);
+          if (fatal) fail(first_line(error));
         }
         work->complete(error);
       });
@@ -174,12 +195,13 @@ void AgoqBackend::wait_for_inner(const Call& call, const Issue& issue) {
   } catch (...) {
     const auto cause = std::current_exception();
     const auto gone = peers_.gone();
+    const auto reason = first_line(cause);
+    // A type or operation that it cannot serve; all ranks learn that alike.
+    if (gone.empty() && !is_transport_error(reason)) throw;
     const auto text = "agoq: " + std::string(to_string(call.operation)) + " (exact, over " +
                       backend->getBackendName() + ") failed on rank " + std::to_string(rank_) +
-                      (gone.empty() ? "" : ": peers that are gone: " + ranks_text(gone)) + "; " +
-                      backend->getBackendName() + " says: " + first_line(cause);
-    const bool timed_out =
-        text.find(" Timed out ") != std::string::npos || text.find("imed out") != std::string::npos;
+                      "; " + backend->getBackendName() + " says: " + reason;
+    const bool timed_out = reason.find("imed out") != std::string::npos;
     throw Error(gone.empty() && timed_out ? ErrorCode::kTimeout : ErrorCode::kPeerFailed, text,
                 gone.empty() ? std::nullopt : std::optional<int>(gone.front()));
   }

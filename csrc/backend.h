@@ -63,7 +63,10 @@ class AgoqBackend : public c10d::Backend {
   ~AgoqBackend() override;
 
   const std::string getBackendName() const override { return "agoq"; }
-  c10::intrusive_ptr<c10d::Backend::Options> getBackendOptions() override { return options_; }
+  /// A copy, since torch writes the name and timeout of a group that it splits off into it.
+  c10::intrusive_ptr<c10d::Backend::Options> getBackendOptions() override {
+    return c10::make_intrusive<AgoqOptions>(*options_);
+  }
   OptionsPtr options() const { return options_; }
   BackendPtr inner(c10::DeviceType type) const;
   Stats stats() const { return communicator_->stats(); }

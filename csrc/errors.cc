@@ -23,23 +23,24 @@ std::exception_ptr to_torch_error(const std::exception_ptr& error) {
   try {
     std::rethrow_exception(error);
   } catch (const Error& core) {
+    const std::string prefix = "agoq: ";
+    std::string text = core.what();
+    if (text.compare(0, prefix.size(), prefix) != 0) text = prefix + text;
     switch (core.code()) {
       case ErrorCode::kInvalidArgument:
-        return make<c10::ValueError>(core.what());
+        return make<c10::ValueError>(text);
       case ErrorCode::kUnsupported:
-        return make<c10::NotImplementedError>(core.what());
+        return make<c10::NotImplementedError>(text);
       case ErrorCode::kPeerFailed:
-        return make<c10::DistNetworkError>(core.what());
+        return make<c10::DistNetworkError>(text);
       case ErrorCode::kTimeout:
         // Tools look for these two words to tell a timeout from other failures.
-        if (std::string(core.what()).find(" Timed out ") == std::string::npos) {
-          return make<c10::DistBackendError>(std::string("agoq: Timed out : ") + core.what());
-        }
-        return make<c10::DistBackendError>(core.what());
+        if (text.find(" Timed out ") == std::string::npos) text += " ( Timed out )";
+        return make<c10::DistBackendError>(text);
       case ErrorCode::kMismatch:
       case ErrorCode::kAborted:
       case ErrorCode::kSystem:
-        return make<c10::DistBackendError>(core.what());
+        return make<c10::DistBackendError>(text);
     }
     return error;
   } catch (...) {

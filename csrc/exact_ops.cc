@@ -43,6 +43,7 @@ WorkPtr AgoqBackend::broadcast(TensorList& tensors, const c10d::BroadcastOptions
 WorkPtr AgoqBackend::reduce(TensorList& tensors, const c10d::ReduceOptions& options) {
   auto call = make_call(Operation::kReduce, OpType::REDUCE, "agoq:reduce", only(tensors, "reduce"),
                         options.timeout, options.rootRank);
+  require_reducible(tensors[0], "reduce");
   call.reduce = reduce_op_of(options.reduceOp);
   const bool scale_first = tensors[0].is_cpu() && call.reduce == agoq::ReduceOp::kPremulSum;
   const double factor = scale_first ? factor_of(options.reduceOp) : 1;

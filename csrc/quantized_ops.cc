@@ -94,6 +94,7 @@ Call AgoqBackend::reduction(Operation operation, OpType type, const char* title,
                             const at::Tensor& tensor, std::int64_t count, const c10d::ReduceOp& op,
                             std::chrono::milliseconds timeout) const {
   Call call{operation, type, title, timeout};
+  require_reducible(tensor, to_string(operation));
   call.data_type = data_type_of(tensor);
   call.reduce = reduce_op_of(op);
   call.count = count;

@@ -74,6 +74,12 @@ double factor_of(const c10d::ReduceOp& op) {
                                              : supplement->double_factor;
 }
 
+void require_reducible(const at::Tensor& tensor, std::string_view operation) {
+  TORCH_CHECK_TYPE(!tensor.is_cpu() || data_type_of(tensor) != DataType::kOther,
+                   "agoq: ", operation, " cannot reduce ", tensor.scalar_type(),
+                   "; convert the tensor to bfloat16 or float32 first.");
+}
+
 at::Tensor& only(std::vector<at::Tensor>& tensors, const char* operation) {
   TORCH_CHECK_VALUE(tensors.size() == 1, "agoq: ", operation, " takes one tensor a rank, got ",
                     tensors.size(), ".");

@@ -1,6 +1,7 @@
 // From torch's tensors and reductions to the core's words.
 #pragma once
 
+#include <string_view>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <vector>
 
@@ -16,6 +17,8 @@ ReduceOp reduce_op_of(const c10d::ReduceOp& op);
 /// The factor of a PREMUL_SUM, 1 for any other op.
 double factor_of(const c10d::ReduceOp& op);
 
+/// Throws for CPU tensors of a type that nothing here can reduce.
+void require_reducible(const at::Tensor& tensor, std::string_view operation);
 /// One tensor where a list of exactly one belongs; throws ValueError.
 at::Tensor& only(std::vector<at::Tensor>& tensors, const char* operation);
 std::vector<at::Tensor> flatten(const std::vector<std::vector<at::Tensor>>& lists);

@@ -22,7 +22,7 @@ struct TransportSite {
   std::chrono::milliseconds timeout;
 };
 
-/// "auto" and the names that this build knows.
+/// All there are; the first is the default.
 std::vector<std::string> transport_names();
 /// Whether the transport needs TransportSite::gloo.
 bool carries_over_gloo(const std::string& name);
