@@ -1,0 +1,266 @@
+"""The PTX that nvcc makes of the CUDA kernels, run by tools/ptxsim, against the CPU's codec."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+import torch
+
+import agoq_comm
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "tools"))
+
+import kernel_arguments as ka  # noqa: E402 - needs the path above
+import kernels  # noqa: E402
+from ptxsim import Buffer, Fault, Machine, Program  # noqa: E402
+
+if kernels.nvcc() is None:
+    pytest.skip("there is no nvcc here to compile the CUDA kernels", allow_module_level=True)
+
+TORCH_TYPES = {
+    "float32": torch.float32,
+    "bfloat16": torch.bfloat16,
+    "float16": torch.float16,
+}
+SHAPES = [ka.Shape(128, "bf16"), ka.Shape(32, "fp32"), ka.Shape(1024, "bf16")]
+_PROGRAMS: dict[tuple[str, str], Program] = {}
+
+
+def program(family: str, architecture: str) -> Program:
+    key = family, architecture
+    if key not in _PROGRAMS:
+        _PROGRAMS[key] = Program(kernels.ptx(*key))
+    return _PROGRAMS[key]
+
+
+def values(type_name: str, count: int, seed: int, hostile: bool = False) -> torch.Tensor:
+    """Numbers; hostile ones are any bits, ties, and blocks with a NaN or an infinity."""
+    random = np.random.default_rng(seed)
+    x = random.standard_normal(count).astype(np.float32)
+    if hostile:
+        third = count // 3
+        x[:third] = random.integers(0, 2**32, third, dtype=np.uint32).view(np.float32)
+        x[third : 2 * third] = random.integers(-126, 126, third) + np.float32(0.5)
+        x[2 * third :: 200] = np.inf
+    return torch.from_numpy(x).to(TORCH_TYPES[type_name])
+
+
+def raw(x: torch.Tensor) -> npt.NDArray[np.uint8]:
+    return x.contiguous().view(torch.uint8).numpy()
+
+
+def fresh(size: int) -> npt.NDArray[np.uint8]:
+    return np.full(size, 0xA5, np.uint8)
+
+
+def encode(
+    x: torch.Tensor, shape: ka.Shape, rounding: agoq_comm.StochasticRounding | None = None
+) -> agoq_comm.Encoded:
+    return agoq_comm.encode(
+        x, block=shape.block, scale=shape.scale, isa="scalar", rounding=rounding
+    )
+
+
+def scale_offset(encoded: agoq_comm.Encoded, shape: ka.Shape) -> int:
+    blocks = -(-encoded.numel() // shape.block)
+    return encoded.data.numel() - blocks * (2 if shape.scale == "bf16" else 4)
+
+
+def assert_written(buffer: Buffer, expected: torch.Tensor) -> None:
+    """Every byte was stored once, and is what the CPU computes."""
+    assert buffer.is_written
+    assert buffer.bytes.tobytes() == raw(expected).tobytes()
+
+
+architectures = pytest.mark.parametrize("architecture", kernels.ARCHITECTURES)
+# Not a multiple of the block, nor of a vector; and misaligned by one element, or one byte.
+COUNT = 2 * 1024 + 333
+MISALIGNMENTS = {"float32": (0, 4, 1), "bfloat16": (0, 2, 1), "float16": (0, 2, 1)}
+
+
+def encode_instance(shape: ka.Shape, type_name: str, stochastic: bool) -> tuple[str, str]:
+    any_type = stochastic or shape.vectors_per_lane > 1
+    number = 255 if any_type else ka.TYPES[type_name]
+    flag = int(stochastic)
+    return "encode_kernel", f"DataTypeE{number}ELi{shape.vectors_per_lane}ELb{flag}E"
+
+
+@architectures
+@pytest.mark.parametrize("type_name", TORCH_TYPES)
+@pytest.mark.parametrize("shape", SHAPES, ids=lambda shape: f"{shape.block}-{shape.scale}")
+def test_encode(architecture: str, type_name: str, shape: ka.Shape) -> None:
+    machine = Machine(program("encode", architecture))
+    kernel = machine.program.find(*encode_instance(shape, type_name, stochastic=False))
+    for misalignment in MISALIGNMENTS[type_name]:
+        x = values(type_name, COUNT, misalignment, hostile=True)
+        expected = encode(x, shape)
+        source = machine.add(raw(x), misalignment)
+        target = machine.add(fresh(expected.data.numel()), misalignment and 4)
+        segment = (source.base, target.base, COUNT, scale_offset(expected, shape), 0)
+        arguments = ka.encode_arguments(shape, type_name, [segment])
+        machine.launch(kernel, (shape.thread_blocks(COUNT), 1), ka.THREADS, arguments)
+        assert_written(target, expected.data)
+
+
+@architectures
+@pytest.mark.parametrize("shape", SHAPES, ids=lambda shape: f"{shape.block}-{shape.scale}")
+def test_encode_by_chance(architecture: str, shape: ka.Shape) -> None:
+    machine = Machine(program("encode", architecture))
+    kernel = machine.program.find(*encode_instance(shape, "float32", stochastic=True))
+    x = values("float32", COUNT, 1, hostile=True)
+    for first in (0, 1, 2**34 + 3):
+        key = {"seed": 2**60 + 17, "call": 5, "rank": 3, "stage": 1}
+        rounding = agoq_comm.StochasticRounding(**key, first_element=first)
+        expected = encode(x, shape, rounding)
+        source, target = machine.add(raw(x)), machine.add(fresh(expected.data.numel()))
+        segment = (source.base, target.base, COUNT, scale_offset(expected, shape), first)
+        arguments = ka.encode_arguments(shape, "float32", [segment], ka.Rounding(True, **key))
+        machine.launch(kernel, (shape.thread_blocks(COUNT), 1), ka.THREADS, arguments)
+        assert_written(target, expected.data)
+
+
+@architectures
+@pytest.mark.parametrize("type_name", TORCH_TYPES)
+def test_decode(architecture: str, type_name: str) -> None:
+    machine = Machine(program("decode", architecture))
+    kernel = machine.program.find("decode_kernel", f"DataTypeE{ka.TYPES[type_name]}E")
+    for shape, misalignment in zip(SHAPES, MISALIGNMENTS[type_name], strict=True):
+        encoded = encode(values("float32", COUNT, 2, hostile=True), shape)
+        # Bytes that no encoder writes: -128, infinite and subnormal scales.
+        encoded.data[:64] = torch.arange(64, dtype=torch.uint8) + 96
+        encoded.data[-40:] = torch.arange(40, dtype=torch.uint8) * 6
+        expected = agoq_comm.decode(encoded, dtype=TORCH_TYPES[type_name], isa="scalar")
+        source = machine.add(raw(encoded.data))
+        target = machine.add(fresh(raw(expected).size), misalignment)
+        segment = (source.base, target.base, COUNT, scale_offset(encoded, shape))
+        arguments = ka.decode_arguments(shape, [segment])
+        machine.launch(kernel, (-(-COUNT // 2048), 1), ka.THREADS, arguments)
+        assert_written(target, expected)
+
+
+@architectures
+def test_accumulate(architecture: str) -> None:
+    machine = Machine(program("accumulate", architecture))
+    kernel = machine.program.find("accumulate_kernel")
+    for shape, misalignment in zip(SHAPES, MISALIGNMENTS["float32"], strict=True):
+        encoded = encode(values("float32", COUNT, 3, hostile=True), shape)
+        start = values("float32", COUNT, 4)
+        source, target = machine.add(raw(encoded.data)), machine.add(raw(start), misalignment)
+        agoq_comm.decode_accumulate(encoded, start, isa="scalar")
+        segment = (source.base, target.base, COUNT, scale_offset(encoded, shape))
+        arguments = ka.decode_arguments(shape, [segment])
+        machine.launch(kernel, (-(-COUNT // 2048), 1), ka.THREADS, arguments)
+        assert_written(target, start)
+
+
+def sum_case(shape: ka.Shape, own_type: str) -> list[agoq_comm.Encoded | torch.Tensor]:
+    """Six pieces of which one is the owner's, and one has blocks of NaN."""
+    pieces: list[agoq_comm.Encoded | torch.Tensor] = [
+        encode(values("float32", COUNT, seed, hostile=seed == 1), shape) for seed in range(6)
+    ]
+    pieces[4] = values(own_type, COUNT, 9)
+    return pieces
+
+
+@architectures
+@pytest.mark.parametrize("type_name", TORCH_TYPES)
+@pytest.mark.parametrize("shape", SHAPES, ids=lambda shape: f"{shape.block}-{shape.scale}")
+def test_sums(architecture: str, type_name: str, shape: ka.Shape) -> None:
+    machine = Machine(program("sum", architecture))
+    pieces = sum_case(shape, type_name)
+    dtype = TORCH_TYPES[type_name]
+    buffers = [machine.add(raw(p.data if isinstance(p, agoq_comm.Encoded) else p)) for p in pieces]
+    first = pieces[0]
+    assert isinstance(first, agoq_comm.Encoded)
+    common = ka.Sum(len(pieces), 4, type_name, type_name, type_name, 1 / 3)
+    addresses = [0 if rank == 4 else buffer.base for rank, buffer in enumerate(buffers)]
+
+    def launch(kernel: str, blocks: int, values_at: int, encoded_at: int = 0) -> None:
+        segment = ka.SumSegment(
+            COUNT,
+            scale_offset(first, shape),
+            addresses,
+            own=buffers[4].base,
+            encoded=encoded_at,
+            values=values_at,
+        )
+        arguments = ka.sum_arguments(shape, common, [segment])
+        machine.launch(
+            machine.program.find(kernel, instance), (blocks, 1), ka.THREADS, arguments
+        )
+
+    instance = ""
+    expected = agoq_comm.sum_decode(pieces, factor=1 / 3, dtype=dtype, isa="scalar")
+    target = machine.add(fresh(raw(expected).size))
+    launch("sum_decode_kernel", -(-COUNT // 2048), target.base)
+    assert_written(target, expected)
+
+    instance = f"ELi{shape.vectors_per_lane}ELb0E"
+    decoded = torch.empty(COUNT, dtype=dtype)
+    summed = agoq_comm.sum_encode(pieces, factor=1 / 3, out=decoded, isa="scalar")
+    target = machine.add(fresh(raw(decoded).size), 2)
+    encoded = machine.add(fresh(summed.data.numel()))
+    launch("sum_encode_kernel", shape.thread_blocks(COUNT), target.base, encoded.base)
+    assert_written(encoded, summed.data)
+    assert_written(target, decoded)
+
+
+@architectures
+def test_sum_from_a_start_with_a_residual_over_segments(architecture: str) -> None:
+    machine = Machine(program("sum", architecture))
+    shape = SHAPES[0]
+    counts = (1000, 1, 640)
+    segments, expected, targets = [], [], []
+    for seed, count in enumerate(counts):
+        piece = encode(values("float32", count, seed), shape)
+        start, residual = values("float32", count, 20 + seed), values("bfloat16", count, 30 + seed)
+        x = start.clone()
+        agoq_comm.decode_accumulate(piece, x, isa="scalar")
+        expected.append((x * np.float32(0.5) + residual.float()).to(torch.bfloat16))
+        targets.append(machine.add(fresh(2 * count)))
+        segments.append(
+            ka.SumSegment(
+                count,
+                scale_offset(piece, shape),
+                [machine.add(raw(piece.data)).base],
+                start=machine.add(raw(start)).base,
+                residual=machine.add(raw(residual)).base,
+                values=targets[-1].base,
+            )
+        )
+    common = ka.Sum(1, residual_type="bfloat16", type="bfloat16", factor=0.5)
+    arguments = ka.sum_arguments(shape, common, segments)
+    kernel = machine.program.find("sum_decode_kernel")
+    machine.launch(kernel, (1, len(counts)), ka.THREADS, arguments)
+    for target, values_of_segment in zip(targets, expected, strict=True):
+        assert_written(target, values_of_segment)
+
+
+@pytest.mark.parametrize(
+    ("cut_source", "cut_target", "misaligned", "launches", "words"),
+    [
+        (8, 0, 0, 1, "load out of bounds"),
+        (0, 8, 0, 1, "store out of bounds"),
+        (0, 0, 2, 1, "misaligned"),
+        (0, 0, 0, 2, "stored twice"),
+    ],
+)
+def test_the_simulator_notices_what_a_device_would_not(
+    cut_source: int, cut_target: int, misaligned: int, launches: int, words: str
+) -> None:
+    """Buffers that are too short or misaligned; two segments with one output."""
+    machine = Machine(program("decode", "90"))
+    shape, count = SHAPES[0], 4096
+    encoded = encode(values("float32", count, 1), shape)
+    source = machine.add(raw(encoded.data)[: encoded.data.numel() - cut_source], misaligned)
+    target = machine.add(fresh(4 * count - cut_target))
+    segment = (source.base, target.base, count, scale_offset(encoded, shape))
+    arguments = ka.decode_arguments(shape, [segment] * launches)
+    kernel = machine.program.find("decode_kernel", "DataTypeE0E")
+    with pytest.raises(Fault, match=words):
+        machine.launch(kernel, (2, launches), ka.THREADS, arguments)
