@@ -18,6 +18,10 @@ elseif(AGOQ_CUDA)  # AUTO and ON
   check_language(CUDA)
   if(CMAKE_CUDA_COMPILER)
     enable_language(CUDA)
+    # Before 3.26 CMake does not know that nvcc 12 and later compile C++20.
+    if(NOT CMAKE_CUDA20_STANDARD_COMPILE_OPTION)
+      set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION "-std=c++20")
+    endif()
     find_package(CUDAToolkit REQUIRED)
     set(AGOQ_WITH_CUDA ON)
   elseif(AGOQ_CUDA STREQUAL "AUTO")

@@ -20,7 +20,7 @@ __global__ void __launch_bounds__(kThreads)
     const CodeVector<Format> codes = load_codes<Format>(segment.encoded, vector, live);
     const float scale =
         load_scale(segment.encoded + segment.scale_offset, vector >> shape.shift, shape.scale_type);
-    float sum[kVector];
+    float sum[kVector] = {};
     load_values<DataType::kFloat32>(segment.values, vector, live, sum);
 #pragma unroll
     for (int i = 0; i < kVector; ++i) {

@@ -73,7 +73,7 @@ __device__ __forceinline__ void sum_vector(const SumArguments& arguments, int se
     for (int i = 0; i < kVector; ++i) sum[i] = mul(sum[i], arguments.factor);
   }
   if (segment.residual != nullptr) {
-    float residual[kVector];
+    float residual[kVector] = {};
     load_values(arguments.residual_type, segment.residual, vector, live, residual);
 #pragma unroll
     for (int i = 0; i < kVector; ++i) sum[i] = add(sum[i], residual[i]);
