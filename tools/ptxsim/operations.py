@@ -156,6 +156,14 @@ def _extract(instruction: Instruction, x: Array, position: Array, length: Array)
     return field.astype(x.dtype)
 
 
+def _funnel_shift(instruction: Instruction, low: Array, high: Array, amount: Array) -> Array:
+    if instruction.modifiers[:2] != ("l", "wrap") or instruction.type != "b32":
+        raise Unsupported(str(instruction))
+    both = high.astype(np.uint64) << np.uint64(32) | low.astype(np.uint64)
+    shifted = both << (amount & 31).astype(np.uint64)
+    return (shifted >> np.uint64(32)).astype(np.uint32)
+
+
 def _bitwise(combine: Callable[[Array, Array], Array]) -> Operation:
     return lambda _, x, y: combine(x, y)
 
@@ -175,6 +183,7 @@ OPERATIONS: dict[str, Operation] = {
     "not": lambda _, x: ~x,
     "shl": _shift_left,
     "shr": _shift_right,
+    "shf": _funnel_shift,
     "setp": _set_predicate,
     "selp": _select,
     "cvt": _convert,
@@ -188,6 +197,7 @@ OPERATIONS: dict[str, Operation] = {
 SOURCE_TYPES: dict[str, Callable[[Instruction], tuple[str, ...]]] = {
     "shl": lambda i: (i.type, "u32"),
     "shr": lambda i: (i.type, "u32"),
+    "shf": lambda i: ("u32", "u32", "u32"),
     "selp": lambda i: (i.type, i.type, "pred"),
     "setp": lambda i: (i.type, i.type, "pred"),
     "bfe": lambda i: (i.type, "u32", "u32"),

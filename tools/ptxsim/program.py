@@ -49,6 +49,8 @@ _ENTRY = re.compile(
 )
 _REGISTER = re.compile(r"\.reg\s+\.(\w+)\s+(%[a-zA-Z]+)<\d+>$")
 _INSTRUCTION = re.compile(r"(?:@(!?)(%\w+)\s+)?([\w.:]+)\s*(.*)$", re.DOTALL)
+# A move of which one half is wanted: nvcc declares a register for the other.
+_SCRATCH = re.compile(r"\{\s*\.reg\s+\.\w+\s+tmp;\s*(mov[^;]*);\s*\}")
 _OPERAND = re.compile(r"\{[^}]*\}|\[[^\]]*\]|[^,\s][^,]*")
 
 
@@ -63,6 +65,7 @@ class Program:
 
     def __init__(self, text: str) -> None:
         text = re.sub(r"//[^\n]*", "", text)
+        text = _SCRATCH.sub(lambda match: match[1].replace("tmp", "_") + ";", text)
         self.kernels: dict[str, Kernel] = {}
         for match in _ENTRY.finditer(text):
             end = _end_of_block(text, match.end())

@@ -29,6 +29,8 @@ def immediate(text: str, ptx_type: str) -> Array:
     """Value of a literal, e.g. ``0f3F800000`` or ``-1``."""
     if text.startswith("0f"):
         return np.array(int(text[2:], 16), np.uint32).view(np.float32)
+    if ptx_type == "pred":
+        return np.array(int(text, 0) != 0)
     width = bits_of(ptx_type)
     bits = np.array(int(text, 0) & (1 << width) - 1, f"u{width // 8}")
     return bits.view(numpy_type(ptx_type))
