@@ -59,6 +59,9 @@ def _negate(instruction: Instruction, x: Array) -> Array:
 
 def _extreme(pick: Callable[[Array, Array], Array]) -> Operation:
     def operation(instruction: Instruction, x: Array, y: Array) -> Array:
+        if instruction.type == "s16x2":
+            halves = x.view(np.int16), y.view(np.int16)
+            return pick(*halves).view(np.uint32)
         if instruction.type.startswith("f"):
             raise Unsupported(str(instruction))  # which of 0 and -0, and NaN, is best not asked
         return pick(x, y)
@@ -111,8 +114,14 @@ def _select(_: Instruction, x: Array, y: Array, condition: Array) -> Array:
     return np.where(condition, x, y)
 
 
-def _convert(instruction: Instruction, x: Array) -> Array:
+_NARROW_PAIRS = {"bf16x2": to_bfloat16, "f16x2": to_float16}
+
+
+def _convert(instruction: Instruction, x: Array, *low: Array) -> Array:
     *rounding, to, of = instruction.modifiers
+    if of == "f32" and to in _NARROW_PAIRS and rounding == ["rn"] and low:
+        narrow = _NARROW_PAIRS[to]
+        return narrow(x).astype(np.uint32) << np.uint32(16) | narrow(low[0])
     if of == "f32" and to == "bf16" and rounding == ["rn"]:
         return to_bfloat16(x)
     if of == "f32" and to == "f16" and rounding == ["rn"]:
@@ -195,6 +204,7 @@ OPERATIONS: dict[str, Operation] = {
 
 # Types of the source operands where they are not all the instruction's own.
 SOURCE_TYPES: dict[str, Callable[[Instruction], tuple[str, ...]]] = {
+    "min": lambda i: ("b32", "b32") if i.type == "s16x2" else (i.type, i.type),
     "shl": lambda i: (i.type, "u32"),
     "shr": lambda i: (i.type, "u32"),
     "shf": lambda i: ("u32", "u32", "u32"),

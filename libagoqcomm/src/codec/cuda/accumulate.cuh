@@ -19,12 +19,12 @@ __global__ void __launch_bounds__(kThreads)
     if (live == 0) continue;
     const CodeVector<Format> codes = load_codes<Format>(segment.encoded, vector, live);
     const float scale =
-        load_scale(segment.encoded + segment.scale_offset, vector >> shape.shift, shape.scale_type);
+        load_scale_of(segment.encoded, segment.scale_offset, vector, shape);
     float sum[kVector] = {};
     load_values<DataType::kFloat32>(segment.values, vector, live, sum);
 #pragma unroll
     for (int i = 0; i < kVector; ++i) {
-      sum[i] = canonical(add(sum[i], Format::dequantize(Format::get(codes.byte, i), scale)));
+      sum[i] = add(sum[i], Format::dequantize(Format::get(codes.byte, i), scale));
     }
     store_values<DataType::kFloat32>(segment.values, vector, live, sum);
   }

@@ -6,7 +6,6 @@
 #include "codec/cuda/arguments.h"
 #include "codec/cuda/code_vector.cuh"
 #include "codec/cuda/tiles.cuh"
-#include "codec/encoded_blocks.h"
 #include "format/philox.h"
 #include "format/scale.h"
 
@@ -61,19 +60,31 @@ template <class Format, bool kStochastic>
 __device__ __forceinline__ CodeVector<Format> quantize(const float (&x)[kVector], float inverse,
                                                        const RoundingKey& key,
                                                        std::uint64_t first_element) {
-  CodeVector<Format> codes;
   float uniform[kVector] = {};
   if constexpr (kStochastic) draw_uniforms(key, first_element, uniform);
-#pragma unroll
-  for (int i = 0; i < kVector; ++i) {
-    std::int32_t code = 0;
+  const auto code_of = [&](int i) {
     if constexpr (kStochastic) {
-      code = Format::encode_stochastic(x[i], inverse, uniform[i]);
+      return Format::encode_stochastic(x[i], inverse, uniform[i]);
     } else {
-      code = Format::encode(x[i], inverse);
+      return Format::encode(x[i], inverse);
     }
-    // Not where a NaN has no code.
-    Format::put(codes.byte, i, inverse == 0.0f ? 0 : code);
+  };
+  CodeVector<Format> codes;
+  if (inverse == 0.0f) return codes;  // and perhaps a NaN in x, which has no code
+  if constexpr (Format::kBits == 8) {
+    // As words: bytes of a register are dear to insert one by one.
+#pragma unroll
+    for (int i = 0; i < kVector; i += 4) {
+      std::uint32_t word = 0;
+#pragma unroll
+      for (int j = 0; j < 4; ++j) {
+        word |= (static_cast<std::uint32_t>(code_of(i + j)) & 0xffu) << (8 * j);
+      }
+      __builtin_memcpy(codes.byte + i, &word, 4);
+    }
+  } else {
+#pragma unroll
+    for (int i = 0; i < kVector; ++i) Format::put(codes.byte, i, code_of(i));
   }
   return codes;
 }
@@ -105,8 +116,7 @@ __device__ __forceinline__ void encode_tile(const Tiles<kVectors>& tile,
     store_codes(codes, out.encoded, vector, live);
     if (tile.is_last(vector)) store_padding<Format>(out.encoded, vector, live, out.scale_offset);
     if ((vector & (shape.vectors - 1)) == 0) {
-      store_scale(out.encoded + out.scale_offset, vector >> shape.shift, shape.scale_type,
-                  scale.scale);
+      store_scale_of(out.encoded, out.scale_offset, vector, shape, scale.scale);
     }
     written(vector, live, codes, scale.scale);
     const float nothing[kVector] = {};

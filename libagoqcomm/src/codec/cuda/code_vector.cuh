@@ -6,7 +6,7 @@
 
 #include "codec/cuda/arguments.h"
 #include "codec/cuda/element_vector.cuh"
-#include "codec/encoded_blocks.h"
+#include "format/scale.h"
 
 namespace agoq::cuda {
 
@@ -91,11 +91,37 @@ __device__ __forceinline__ void store_padding(std::uint8_t* encoded, std::int64_
   }
 }
 
+/// Scales are aligned to their size, which the byte-wise load_scale() does not know.
+__device__ __forceinline__ float load_scale_of(const std::uint8_t* encoded,
+                                               std::int64_t scale_offset, std::int64_t vector,
+                                               const BlockShape& shape) {
+  const std::uint8_t* scales = encoded + scale_offset;
+  const std::int64_t block = vector >> shape.shift;
+  const std::uint32_t raw =
+      shape.scale_type == ScaleType::kBfloat16
+          ? static_cast<std::uint32_t>(reinterpret_cast<const std::uint16_t*>(scales)[block]) << 16
+          : reinterpret_cast<const std::uint32_t*>(scales)[block];
+  return canonical_scale(from_bits(raw));
+}
+
+__device__ __forceinline__ void store_scale_of(std::uint8_t* encoded, std::int64_t scale_offset,
+                                               std::int64_t vector, const BlockShape& shape,
+                                               float scale) {
+  std::uint8_t* scales = encoded + scale_offset;
+  const std::int64_t block = vector >> shape.shift;
+  if (shape.scale_type == ScaleType::kBfloat16) {
+    reinterpret_cast<std::uint16_t*>(scales)[block] = static_cast<std::uint16_t>(bits(scale) >> 16);
+  } else {
+    reinterpret_cast<std::uint32_t*>(scales)[block] = bits(scale);
+  }
+}
+
+/// Not canonical yet: store_values() makes it so.
 template <class Format>
 __device__ __forceinline__ void decode_vector(const CodeVector<Format>& codes, float scale,
                                               float (&x)[kVector]) {
 #pragma unroll
-  for (int i = 0; i < kVector; ++i) x[i] = Format::decode(Format::get(codes.byte, i), scale);
+  for (int i = 0; i < kVector; ++i) x[i] = Format::dequantize(Format::get(codes.byte, i), scale);
 }
 
 }  // namespace agoq::cuda

@@ -5,11 +5,12 @@
 #pragma once
 
 #include <cstdint>
+#include <type_traits>
 
 #include "agoqcomm/types.h"
 #include "codec/cuda/arguments.h"
 #include "codec/cuda/half_conversion.cuh"
-#include "codec/values.h"
+#include "format/float_bits.h"
 
 namespace agoq::cuda {
 
@@ -17,23 +18,45 @@ __device__ __forceinline__ bool is_aligned(const void* address, unsigned bytes) 
   return reinterpret_cast<std::uintptr_t>(address) % bytes == 0;
 }
 
+/// How an element of a type lies in memory.
 template <DataType kType>
-struct Element {
-  using Bits = std::uint16_t;
-  static __device__ __forceinline__ float widen(Bits bits) {
-    return kType == DataType::kBfloat16 ? bfloat16_to_float(bits) : widen_float16(bits);
-  }
-  static __device__ __forceinline__ Bits narrow(float x) {
-    return kType == DataType::kBfloat16 ? narrow_to_bfloat16(x) : narrow_to_float16(x);
-  }
-};
+using ElementBits = std::conditional_t<kType == DataType::kFloat32, std::uint32_t, std::uint16_t>;
 
-template <>
-struct Element<DataType::kFloat32> {
-  using Bits = std::uint32_t;
-  static __device__ __forceinline__ float widen(Bits bits) { return from_bits(bits); }
-  static __device__ __forceinline__ Bits narrow(float x) { return bits(x); }
-};
+/// A word of memory holds one element of fp32, or two of the others.
+template <DataType kType>
+inline constexpr int kPerWord = 4 / sizeof(ElementBits<kType>);
+
+template <DataType kType>
+__device__ __forceinline__ void widen_word(std::uint32_t word, float* x) {
+  if constexpr (kType == DataType::kFloat32) {
+    x[0] = from_bits(word);
+  } else {
+    widen_pair<kType>(word, x[0], x[1]);
+  }
+}
+
+/// Rounds half to even. A NaN becomes the canonical one here, and nowhere before.
+template <DataType kType>
+__device__ __forceinline__ std::uint32_t narrow_word(const float* x) {
+  if constexpr (kType == DataType::kFloat32) {
+    return bits(canonical(x[0]));
+  } else {
+    return narrow_pair<kType>(x[0], x[1]);
+  }
+}
+
+/// One element, without a neighbour.
+template <DataType kType>
+__device__ __forceinline__ float widen(ElementBits<kType> element) {
+  float x[2];
+  widen_word<kType>(element, x);
+  return x[0];
+}
+template <DataType kType>
+__device__ __forceinline__ ElementBits<kType> narrow(float element) {
+  const float x[2] = {element, 0.0f};
+  return static_cast<ElementBits<kType>>(narrow_word<kType>(x));
+}
 
 /// An element of any alignment.
 template <class Bits>
@@ -74,26 +97,22 @@ __device__ __forceinline__ void shift_down(float (&x)[kVectors][kVector],
 template <DataType kType>
 __device__ __forceinline__ void load_values(const void* values, std::int64_t vector, int live,
                                             float (&x)[kVector]) {
-  using Bits = typename Element<kType>::Bits;
-  constexpr int kPerWord = 4 / sizeof(Bits);
+  using Bits = ElementBits<kType>;
   const char* from = static_cast<const char*>(values) + vector * kVector * sizeof(Bits);
   if (live == kVector && is_aligned(from, 16)) {
 #pragma unroll
-    for (int i = 0; i < kVector; i += 4 * kPerWord) {
+    for (int i = 0; i < kVector; i += 4 * kPerWord<kType>) {
       const uint4 quad = *reinterpret_cast<const uint4*>(from + i * sizeof(Bits));
       const std::uint32_t words[4] = {quad.x, quad.y, quad.z, quad.w};
 #pragma unroll
-      for (int j = 0; j < 4 * kPerWord; ++j) {
-        const std::uint32_t word = words[j / kPerWord];
-        x[i + j] = Element<kType>::widen(static_cast<Bits>(j % kPerWord == 0 ? word : word >> 16));
-      }
+      for (int j = 0; j < 4; ++j) widen_word<kType>(words[j], x + i + j * kPerWord<kType>);
     }
     return;
   }
 #pragma unroll 1
   for (int i = 0; i < kVector; ++i) {
     shift_down(x,
-               i < live ? Element<kType>::widen(load_bits<Bits>(from + i * sizeof(Bits))) : 0.0f);
+               i < live ? widen<kType>(load_bits<Bits>(from + i * sizeof(Bits))) : 0.0f);
   }
 }
 
@@ -101,18 +120,14 @@ __device__ __forceinline__ void load_values(const void* values, std::int64_t vec
 template <DataType kType>
 __device__ __forceinline__ void store_values(void* values, std::int64_t vector, int live,
                                              float (&x)[kVector]) {
-  using Bits = typename Element<kType>::Bits;
-  constexpr int kPerWord = 4 / sizeof(Bits);
+  using Bits = ElementBits<kType>;
   char* to = static_cast<char*>(values) + vector * kVector * sizeof(Bits);
   if (live == kVector && is_aligned(to, 16)) {
 #pragma unroll
-    for (int i = 0; i < kVector; i += 4 * kPerWord) {
-      std::uint32_t words[4] = {};
+    for (int i = 0; i < kVector; i += 4 * kPerWord<kType>) {
+      std::uint32_t words[4];
 #pragma unroll
-      for (int j = 0; j < 4 * kPerWord; ++j) {
-        const std::uint32_t narrow = Element<kType>::narrow(x[i + j]);
-        words[j / kPerWord] |= j % kPerWord == 0 ? narrow : narrow << 16;
-      }
+      for (int j = 0; j < 4; ++j) words[j] = narrow_word<kType>(x + i + j * kPerWord<kType>);
       *reinterpret_cast<uint4*>(to + i * sizeof(Bits)) =
           make_uint4(words[0], words[1], words[2], words[3]);
     }
@@ -120,7 +135,7 @@ __device__ __forceinline__ void store_values(void* values, std::int64_t vector, 
   }
 #pragma unroll 1
   for (int i = 0; i < live; ++i) {
-    store_bits<Bits>(to + i * sizeof(Bits), Element<kType>::narrow(x[0]));
+    store_bits<Bits>(to + i * sizeof(Bits), narrow<kType>(x[0]));
     shift_down(x, 0.0f);
   }
 }

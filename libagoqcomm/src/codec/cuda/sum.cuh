@@ -35,8 +35,7 @@ __device__ __forceinline__ void add_pieces(const SumArguments& arguments, int se
       if (rank >= arguments.ranks || rank == arguments.own_rank) continue;
       const std::uint8_t* piece = arguments.pieces[first_piece + rank];
       codes[i] = load_codes<Format>(piece, vector, live);
-      scales[i] = load_scale(piece + segment.scale_offset, vector >> arguments.shape.shift,
-                             arguments.shape.scale_type);
+      scales[i] = load_scale_of(piece, segment.scale_offset, vector, arguments.shape);
     }
 #pragma unroll
     for (int i = 0; i < kPiecesAtOnce; ++i) {
@@ -49,7 +48,6 @@ __device__ __forceinline__ void add_pieces(const SumArguments& arguments, int se
       }
 #pragma unroll
       for (int j = 0; j < kVector; ++j) {
-        // Not canonical: the whole sum becomes so at its end.
         sum[j] = add(sum[j], Format::dequantize(Format::get(codes[i].byte, j), scales[i]));
       }
     }
@@ -80,7 +78,7 @@ __device__ __forceinline__ void sum_vector(const SumArguments& arguments, int se
   }
   // A piece with a NaN scale has made NaN of the elements past the end too.
 #pragma unroll
-  for (int i = 0; i < kVector; ++i) sum[i] = i < live ? canonical(sum[i]) : 0.0f;
+  for (int i = 0; i < kVector; ++i) sum[i] = i < live ? sum[i] : 0.0f;
 }
 
 template <class Format>
