@@ -1,5 +1,6 @@
-// agoq_comm._C.Communicator: the core's communicator over inproc ranks, on addresses.
-// python/agoq_comm/communicator.py owns the checks of what lies behind an address.
+// agoq_comm._C.Communicator: the core's communicator, on addresses, over threads of this process or
+// over processes that share one of torch's stores. python/agoq_comm/communicator.py and mpi.py own
+// the checks of what lies behind an address.
 #include <pybind11/chrono.h>
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
@@ -9,14 +10,19 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <vector>
 
 #include "agoqcomm/communicator.h"
+#include "agoqcomm/error.h"
 #include "agoqcomm/inproc.h"
 #include "bindings.h"
+#include "handshake.h"
+#include "no_gil_ptr.h"  // Without it pybind11 would not know torch's stores by their holder.
 #include "options.h"
 #include "py_names.h"
 #include "py_stats.h"
+#include "transports.h"
 
 namespace agoq {
 namespace {
@@ -73,6 +79,26 @@ std::vector<std::unique_ptr<Communicator>> make_inproc_communicators(int size,
   return group;
 }
 
+/// A group of processes without a process group of torch. Every rank calls it, with one store and
+/// equal options; the timeout is the options'.
+std::unique_ptr<Communicator> make_communicator(const c10::intrusive_ptr<c10d::Store>& store,
+                                                int rank, int size, const AgoqOptions& options) {
+  options.validate();
+  if (carries_over_gloo(options.transport)) {
+    throw Error(ErrorCode::kInvalidArgument,
+                "agoq: transport '" + options.transport +
+                    "' needs a process group of torch; without one use 'auto', 'tcp' or 'shm'.");
+  }
+  const auto part = [&](const char* name) {
+    return c10::make_intrusive<c10d::PrefixStore>(name, store);
+  };
+  handshake(*part("agoq/handshake"), rank, size, options, options.timeout);
+  Options core = options.core;
+  core.timeout = options.timeout;
+  const TransportSite site{rank, size, part("agoq/mesh"), nullptr, options.timeout};
+  return std::make_unique<Communicator>(make_transport(options.transport, site), core);
+}
+
 }  // namespace
 
 void bind_communicator(py::module_& module) {
@@ -93,6 +119,8 @@ void bind_communicator(py::module_& module) {
 
   module.def("make_inproc_communicators", &make_inproc_communicators, py::arg("size"),
              py::arg("options"));
+  module.def("make_communicator", &make_communicator, py::kw_only(), py::arg("store"),
+             py::arg("rank"), py::arg("size"), py::arg("options"), Unlocked());
 }
 
 }  // namespace agoq

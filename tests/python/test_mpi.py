@@ -1,4 +1,4 @@
-"""agoq_comm.mpi: over threads that stand in for MPI's ranks, and over a real MPI where there is one."""
+"""agoq_comm.mpi, over threads that stand in for ranks of MPI, and over a real MPI if there is one."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ import torch
 
 import agoq_comm
 from agoq_comm import mpi
-from checks import bits
+from strategies import bits
 
 IN_PLACE = object()
 
