@@ -8,6 +8,7 @@
 #include <random>
 
 #include "agoqcomm/error.h"
+#include "link_sink.h"
 #include "transport/shm/arena.h"
 #include "transport/shm/segment.h"
 #include "transport/shm/shm_link.h"
@@ -113,23 +114,6 @@ TEST(Arena, SendBuffersGoToPrivateMemoryWhileItIsFull) {
   EXPECT_NE(ArenaSendMemory::slot_of(memory.acquire(1000).handle), kNoSlot);
 }
 
-/// Takes every message into one block of memory.
-class Sink final : public Inbox {
- public:
-  void on_call(int, std::uint32_t, const Label&) override {}
-  Placement on_message(const Incoming& message) override {
-    if (message.bytes > memory_.size()) return {};
-    return {Placement::Action::kCopy, memory_.data(), 1};
-  }
-  void on_received(std::uint64_t) override { ++received; }
-  void on_sent(std::uint64_t) override {}
-
-  int received = 0;
-
- private:
-  std::vector<std::byte> memory_ = std::vector<std::byte>(4096);
-};
-
 /// Writes one descriptor as a hostile peer could, and returns the end that the link came to.
 std::optional<LinkEnd> end_after(const Descriptor& descriptor, std::uint32_t tail = 1) {
   int sockets[2];
@@ -174,6 +158,22 @@ TEST(ShmLink, ADescriptorThatLeadsOutOfTheSegmentEndsTheLink) {
     ASSERT_TRUE(end);
     EXPECT_FALSE(end->goodbye);
   }
+}
+
+TEST(ShmLink, AFarewellNamesTheCulprit) {
+  int sockets[2];
+  ASSERT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, sockets), 0);
+  const auto first = Segment::create(2, kBytes);
+  const auto second = Segment::create(2, kBytes);
+  ShmLink a({1, 0, 1, std::make_shared<Arena>(first), second, UniqueFd(sockets[0]), "a test"});
+  ShmLink b({0, 1, 0, std::make_shared<Arena>(second), first, UniqueFd(sockets[1]), "a test"});
+  a.leave({true, 7}, Clock::now());
+  Sink sink;
+  b.polled(POLLIN);
+  b.progress(sink);
+  ASSERT_TRUE(b.end());
+  EXPECT_FALSE(b.end()->goodbye);
+  EXPECT_EQ(b.end()->culprit, 7);
 }
 
 TEST(ShmLink, ARingThatIsOverrunEndsTheLink) {

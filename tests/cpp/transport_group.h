@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
+#include <cstring>
 #include <exception>
 #include <functional>
 #include <memory>
@@ -211,9 +212,9 @@ inline Label label_of(int call) {
 inline std::vector<std::byte> pattern(std::size_t bytes, std::uint64_t seed) {
   std::vector<std::byte> data(bytes);
   std::uint64_t state = seed * 0x9e3779b97f4a7c15u + 1;
-  for (std::byte& byte : data) {
+  for (std::size_t at = 0; at < bytes; at += sizeof state) {
     state = state * 6364136223846793005u + 1442695040888963407u;
-    byte = std::byte(state >> 56);
+    std::memcpy(data.data() + at, &state, std::min(sizeof state, bytes - at));
   }
   return data;
 }

@@ -51,13 +51,27 @@ class Inbox {
   virtual void on_sent(std::uint64_t send) = 0;
 };
 
+/// What a rank tells its peers when it leaves.
+struct Farewell {
+  bool failed = false;         ///< False: it has done what it was asked to.
+  std::optional<int> culprit;  ///< The rank that made it fail, if one did.
+};
+
 /// How a link ended. A peer that says goodbye before it closes is gone but has not failed.
 struct LinkEnd {
   bool goodbye = false;
   std::string reason;
+  std::optional<int> culprit;  ///< The rank that the peer blamed.
 };
 
-/// Not thread-safe. No function waits. The destructor says goodbye where nothing is left unsent.
+/// The end of a link whose peer has sent a failed farewell; `blamed` is 1 + the culprit, or 0.
+inline LinkEnd gave_up(std::uint64_t blamed) {
+  if (blamed == 0) return {false, "gave up after an error of its own", {}};
+  const int culprit = static_cast<int>(blamed - 1);
+  return {false, "gave up because rank " + std::to_string(culprit) + " failed", culprit};
+}
+
+/// Not thread-safe. No function waits, but for leave() within its bound.
 class Link {
  public:
   virtual ~Link() = default;
@@ -68,6 +82,10 @@ class Link {
   virtual bool progress(Inbox& inbox) = 0;
   /// True while posted messages wait to be sent.
   virtual bool has_unsent() const = 0;
+  /// The last thing that is sent, once: the memory of unsent messages is not touched afterwards. A
+  /// failed rank waits until `patience` to finish a half-sent message, so that it can say why. One
+  /// that has unsent messages without having failed says nothing: the peer misses them anyway.
+  virtual void leave(const Farewell& farewell, Clock::time_point patience) noexcept = 0;
   /// Returns the memory of a kKept message to the peer.
   virtual void give_back(std::uint64_t handle) = 0;
 

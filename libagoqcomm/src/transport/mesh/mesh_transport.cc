@@ -23,6 +23,9 @@ constexpr auto kSpin = std::chrono::nanoseconds(1500);
 // A yielding thread finds a message sooner than a sleeping one is woken, which costs about 5 us.
 constexpr auto kYield = std::chrono::microseconds(20);
 
+// How long the words about a failure may take, to all peers together.
+constexpr auto kFarewell = std::chrono::milliseconds(50);
+
 void pause() {
 #if defined(__x86_64__)
   __builtin_ia32_pause();
@@ -44,6 +47,19 @@ MeshTransport::MeshTransport(std::string name, int rank, std::vector<std::unique
   if (!wake_) throw_system("cannot make an eventfd");
 }
 
+MeshTransport::~MeshTransport() {
+  // Of a failure that has an error the peers have heard when it was thrown.
+  const bool failed = mismatch_ || aborted_.load(std::memory_order_acquire);
+  leave({failed, {}}, Clock::duration::zero());
+}
+
+void MeshTransport::leave(const Farewell& farewell, Clock::duration patience) noexcept {
+  const auto until = Clock::now() + patience;
+  for (const auto& link : links_) {
+    if (link != nullptr) link->leave(farewell, until);
+  }
+}
+
 void MeshTransport::throw_if_failed() {
   if (aborted_.load(std::memory_order_acquire)) {
     std::lock_guard lock(abort_mutex_);
@@ -61,6 +77,9 @@ auto MeshTransport::guarded(Body&& body) {
     // A wrong argument or too many send buffers are the caller's; the streams are intact.
     if (error.code() != ErrorCode::kInvalidArgument && error.code() != ErrorCode::kSystem) {
       failure_ = error;
+      // At once: the peers name the rank that failed first, whatever they see of it themselves.
+      const bool blames = error.code() == ErrorCode::kPeerFailed;
+      leave({true, blames ? error.peer() : std::nullopt}, kFarewell);
     }
     throw;
   }
@@ -251,19 +270,22 @@ bool MeshTransport::progress_unless_idle() {
 
 void MeshTransport::check_end(int peer) {
   const LinkEnd& end = *links_[peer]->end();
-  const std::string awaited = receives_.awaited(peer);
+  const int culprit = end.culprit.value_or(peer);
+  const bool is_other = culprit != rank_ && culprit >= 0 && culprit < size();
+  const int blamed = is_other ? culprit : peer;
+  const std::string awaited = receives_.awaited(blamed);
   // A peer that has said goodbye may still be all that the running calls need.
   if (end.goodbye && awaited.empty() && !links_[peer]->has_unsent()) return;
   std::string text = "rank " + std::to_string(peer) + " (" + links_[peer]->address() + ") " +
                      end.reason + " while rank " + std::to_string(rank_);
   if (!awaited.empty()) {
-    text += " awaited " + awaited + " from it";
+    text += " awaited " + awaited + " from rank " + std::to_string(blamed);
   } else if (links_[peer]->has_unsent()) {
     text += " had messages for it";
   } else {
     text += " was in a group with it";
   }
-  throw Error(ErrorCode::kPeerFailed, text, peer);
+  throw Error(ErrorCode::kPeerFailed, text, blamed);
 }
 
 void MeshTransport::wait(Clock::time_point deadline) {

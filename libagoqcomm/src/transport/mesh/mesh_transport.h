@@ -23,6 +23,7 @@ class MeshTransport final : public Transport, private Inbox {
   /// links[r] leads to rank r; the entry of `rank` is null.
   MeshTransport(std::string name, int rank, std::vector<std::unique_ptr<Link>> links,
                 std::unique_ptr<SendMemory> memory, std::size_t early_bytes);
+  ~MeshTransport() override;
 
   std::string_view name() const override { return name_; }
   int rank() const override { return rank_; }
@@ -60,6 +61,7 @@ class MeshTransport final : public Transport, private Inbox {
   auto guarded(Body&& body);
   void throw_if_failed();
   void throw_if_mismatched() const;
+  void leave(const Farewell& farewell, Clock::duration patience) noexcept;
   void check_peer(int peer) const;
   void post_to_links(std::span<const int> peers, const Outgoing& message);
 

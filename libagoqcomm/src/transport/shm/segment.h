@@ -61,6 +61,7 @@ struct SlotState {
 struct SegmentHeader {
   std::uint64_t bytes;
   std::uint32_t ranks;
+  std::atomic<std::uint32_t> blamed;               ///< 1 + the rank that made the owner fail, or 0.
   alignas(64) std::atomic<std::uint32_t> resting;  ///< The owner sleeps: ring its doorbell.
 };
 

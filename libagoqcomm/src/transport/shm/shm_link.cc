@@ -13,6 +13,7 @@ namespace {
 
 constexpr char kWake = 'w';
 constexpr char kGoodbye = 'g';
+constexpr char kGaveUp = 'f';
 
 // A larger message of the caller's memory travels in pieces: while one is read the next is written,
 // and both stay in cache.
@@ -38,9 +39,16 @@ ShmLink::ShmLink(ShmEnds ends)
       in_(ends_.theirs->ring(ends_.own_index)),
       max_copies_(most_copies(*ends_.own)) {}
 
-ShmLink::~ShmLink() {
-  if (end_ || !queue_.empty()) return;
-  ::send(ends_.doorbell.get(), &kGoodbye, 1, MSG_NOSIGNAL | MSG_DONTWAIT);
+void ShmLink::leave(const Farewell& farewell, Clock::time_point) noexcept {
+  if (left_ || end_ || (!queue_.empty() && !farewell.failed)) return;
+  left_ = true;
+  queue_.clear();
+  if (farewell.failed && farewell.culprit) {
+    const auto blamed = static_cast<std::uint32_t>(*farewell.culprit) + 1;
+    ends_.own->segment().header().blamed.store(blamed, std::memory_order_release);
+  }
+  const char word = farewell.failed ? kGaveUp : kGoodbye;
+  ::send(ends_.doorbell.get(), &word, 1, MSG_NOSIGNAL | MSG_DONTWAIT);
 }
 
 void ShmLink::begin_call(std::uint32_t call, const Label& label) {
@@ -50,6 +58,7 @@ void ShmLink::begin_call(std::uint32_t call, const Label& label) {
 }
 
 void ShmLink::post(const Outgoing& message, Inbox& inbox) {
+  if (left_) return;
   queue_.push_back(message);
   if (queue_.size() == 1) send_some(inbox);
 }
@@ -135,6 +144,10 @@ void ShmLink::publish(const Descriptor& descriptor) {
 
 bool ShmLink::receive_some(Inbox& inbox) {
   if (end_) return false;
+  if (gave_up_) {
+    end_ = gave_up(ends_.theirs->header().blamed.load(std::memory_order_acquire));
+    return true;
+  }
   const std::uint32_t before = head_;
   const std::uint32_t tail = in_.tail.load(std::memory_order_seq_cst);
   if (tail - head_ > kRingEntries) {
@@ -156,8 +169,8 @@ bool ShmLink::receive_some(Inbox& inbox) {
   // The ring was looked at after the peer hung up, so nothing more will come. What stopped here may
   // find its place in the next call, but a peer that failed is not worth waiting for.
   if (hung_up_ && (!stopped || !goodbye_)) {
-    end_ = goodbye_ ? LinkEnd{true, "has left the group"}
-                    : LinkEnd{false, "died or closed its end without a goodbye"};
+    end_ = goodbye_ ? LinkEnd{true, "has left the group", {}}
+                    : LinkEnd{false, "died or closed its end without a goodbye", {}};
   }
   return false;
 }
@@ -236,10 +249,13 @@ void ShmLink::polled(short) {
     const ssize_t count = ::recv(ends_.doorbell.get(), bytes, sizeof bytes, MSG_DONTWAIT);
     if (count < 0 && is_retry(errno)) return;
     hung_up_ = count <= 0;
-    for (ssize_t i = 0; i < count; ++i) goodbye_ |= bytes[i] == kGoodbye;
+    for (ssize_t i = 0; i < count; ++i) {
+      goodbye_ |= bytes[i] == kGoodbye;
+      gave_up_ |= bytes[i] == kGaveUp;
+    }
   }
 }
 
-void ShmLink::fail(const std::string& reason) { end_ = LinkEnd{false, reason}; }
+void ShmLink::fail(const std::string& reason) { end_ = LinkEnd{false, reason, {}}; }
 
 }  // namespace agoq

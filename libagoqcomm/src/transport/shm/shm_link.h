@@ -29,12 +29,12 @@ struct ShmEnds {
 class ShmLink final : public Link {
  public:
   explicit ShmLink(ShmEnds ends);
-  ~ShmLink() override;
 
   void begin_call(std::uint32_t call, const Label& label) override;
   void post(const Outgoing& message, Inbox& inbox) override;
   bool progress(Inbox& inbox) override;
   bool has_unsent() const override { return !queue_.empty(); }
+  void leave(const Farewell& farewell, Clock::time_point patience) noexcept override;
   void give_back(std::uint64_t handle) override;
 
   const std::optional<LinkEnd>& end() const override { return end_; }
@@ -69,6 +69,7 @@ class ShmLink final : public Link {
   bool label_sent_ = true;  ///< No label belongs to messages before the first begin_call().
   std::deque<Outgoing> queue_;
   std::size_t sent_of_front_ = 0;
+  bool left_ = false;
   std::uint32_t tail_ = 0;
   std::deque<std::uint32_t> copies_;  ///< Slots filled by this link that the peer may still need.
 
@@ -79,6 +80,7 @@ class ShmLink final : public Link {
   std::size_t turn_ = 0;
 
   bool goodbye_ = false;
+  bool gave_up_ = false;
   bool hung_up_ = false;
   int idle_ = 0;  ///< Turns in a row without anything to do.
 };

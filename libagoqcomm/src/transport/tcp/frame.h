@@ -3,6 +3,7 @@
 //   call frame      header (bytes = 48) | label       before the first message of a call
 //   message frame   header              | payload
 //   goodbye frame   header (bytes = 0)                the peer will close, and has sent everything
+//   failed frame    header (bytes = 0, tag below)     the peer gave up, and sends nothing more
 #pragma once
 
 #include <cstdint>
@@ -16,6 +17,7 @@ enum class FrameKind : std::uint32_t {
   kCall = 0xa60c0001,
   kMessage = 0xa60c0002,
   kGoodbye = 0xa60c0003,
+  kFailed = 0xa60c0004,  ///< Its tag is 1 + the rank to blame, or 0.
 };
 
 struct FrameHeader {

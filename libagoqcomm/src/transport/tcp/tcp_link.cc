@@ -37,9 +37,7 @@ TcpLink::TcpLink(int peer, UniqueFd fd, std::string address)
 }
 
 TcpLink::~TcpLink() {
-  if (end_ || !frames_.empty()) return;
-  const FrameHeader goodbye{FrameKind::kGoodbye, call_, 0, 0};
-  ::send(fd_.get(), &goodbye, sizeof goodbye, MSG_NOSIGNAL | MSG_DONTWAIT);
+  if (!left_ || end_) return;
   ::shutdown(fd_.get(), SHUT_WR);
   // A socket closed with bytes unread resets the connection, and with it what is still on its way
   // to the peer.
@@ -50,6 +48,28 @@ TcpLink::~TcpLink() {
   }
 }
 
+void TcpLink::leave(const Farewell& farewell, Clock::time_point patience) noexcept {
+  if (left_ || end_ || (!frames_.empty() && !farewell.failed)) return;
+  left_ = true;
+  while (sent_of_front_ != 0 && broken_.empty()) {
+    const std::size_t whole = frames_.front().head_bytes + frames_.front().bytes;
+    sent_of_front_ += send_once(1);
+    if (sent_of_front_ == whole) sent_of_front_ = 0;
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(patience - Clock::now());
+    if (sent_of_front_ == 0 || left.count() <= 0) break;
+    pollfd request{fd_.get(), POLLOUT, 0};
+    ::poll(&request, 1, static_cast<int>(left.count()));
+  }
+  frames_.clear();
+  if (std::exchange(sent_of_front_, 0) != 0) return;
+  FrameHeader header{FrameKind::kGoodbye, call_, 0, 0};
+  if (farewell.failed) {
+    header.kind = FrameKind::kFailed;
+    if (farewell.culprit) header.tag = static_cast<std::uint64_t>(*farewell.culprit) + 1;
+  }
+  ::send(fd_.get(), &header, sizeof header, MSG_NOSIGNAL | MSG_DONTWAIT);
+}
+
 void TcpLink::begin_call(std::uint32_t call, const Label& label) {
   call_ = call;
   label_ = label;
@@ -57,6 +77,7 @@ void TcpLink::begin_call(std::uint32_t call, const Label& label) {
 }
 
 void TcpLink::post(const Outgoing& message, Inbox& inbox) {
+  if (left_) return;
   const bool was_idle = frames_.empty();
   Frame& frame = frames_.emplace_back();
   if (!label_sent_) {
@@ -81,32 +102,10 @@ bool TcpLink::progress(Inbox& inbox) {
 bool TcpLink::send_some(Inbox& inbox) {
   std::size_t turn = 0;
   while (!frames_.empty() && !end_ && broken_.empty() && turn < kTurnBytes) {
-    iovec parts[2 * kFramesAtOnce];
-    std::size_t count = 0;
-    std::size_t asked = 0;
-    std::size_t skip = sent_of_front_;
-    const auto add = [&](const std::byte* data, std::size_t bytes) {
-      const std::size_t skipped = std::min(skip, bytes);
-      skip -= skipped;
-      if (bytes == skipped) return;
-      parts[count++] = {const_cast<std::byte*>(data + skipped), bytes - skipped};
-      asked += bytes - skipped;
-    };
-    for (std::size_t i = 0; i < std::min(frames_.size(), kFramesAtOnce); ++i) {
-      add(frames_[i].head.data(), frames_[i].head_bytes);
-      add(frames_[i].data, frames_[i].bytes);
-    }
-    msghdr message{};
-    message.msg_iov = parts;
-    message.msg_iovlen = count;
-    const ssize_t sent = ::sendmsg(fd_.get(), &message, MSG_NOSIGNAL | MSG_DONTWAIT);
-    if (sent < 0) {
-      // What the peer sent before it broke off is still to be read: receiving ends the link.
-      if (!is_retry(errno)) broken_ = error_text(errno);
-      return turn != 0;
-    }
-    turn += static_cast<std::size_t>(sent);
-    sent_of_front_ += static_cast<std::size_t>(sent);
+    const std::size_t sent = send_once(kFramesAtOnce);
+    if (sent == 0) break;
+    turn += sent;
+    sent_of_front_ += sent;
     while (!frames_.empty()) {
       const Frame& front = frames_.front();
       const std::size_t whole = front.head_bytes + front.bytes;
@@ -116,9 +115,34 @@ bool TcpLink::send_some(Inbox& inbox) {
       frames_.pop_front();
       inbox.on_sent(send);
     }
-    if (static_cast<std::size_t>(sent) < asked) break;
+    // A frame sent in part means that the socket is full.
+    if (sent_of_front_ != 0) break;
   }
   return turn != 0;
+}
+
+std::size_t TcpLink::send_once(std::size_t most_frames) {
+  iovec parts[2 * kFramesAtOnce];
+  std::size_t count = 0;
+  std::size_t skip = sent_of_front_;
+  const auto add = [&](const std::byte* data, std::size_t bytes) {
+    const std::size_t skipped = std::min(skip, bytes);
+    skip -= skipped;
+    if (bytes != skipped) {
+      parts[count++] = {const_cast<std::byte*>(data + skipped), bytes - skipped};
+    }
+  };
+  for (std::size_t i = 0; i < std::min(frames_.size(), most_frames); ++i) {
+    add(frames_[i].head.data(), frames_[i].head_bytes);
+    add(frames_[i].data, frames_[i].bytes);
+  }
+  msghdr message{};
+  message.msg_iov = parts;
+  message.msg_iovlen = count;
+  const ssize_t sent = ::sendmsg(fd_.get(), &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+  // What the peer sent before it broke off is still to be read: receiving ends the link.
+  if (sent < 0 && !is_retry(errno)) broken_ = error_text(errno);
+  return sent > 0 ? static_cast<std::size_t>(sent) : 0;
 }
 
 bool TcpLink::receive_some(Inbox& inbox) {
@@ -206,6 +230,9 @@ bool TcpLink::take_header(Inbox& inbox) {
       buffer_begin_ += sizeof header_;
       goodbye_ = true;
       return true;
+    case FrameKind::kFailed:
+      end_ = gave_up(header_.tag);
+      return false;
   }
   fail("sent bytes that are no frame of this protocol");
   return false;
@@ -229,9 +256,9 @@ void TcpLink::end_body(Inbox& inbox) {
 
 void TcpLink::fail(const std::string& reason) {
   if (goodbye_) {
-    end_ = LinkEnd{true, "has left the group"};
+    end_ = LinkEnd{true, "has left the group", {}};
   } else {
-    end_ = LinkEnd{false, reason};
+    end_ = LinkEnd{false, reason, {}};
   }
 }
 

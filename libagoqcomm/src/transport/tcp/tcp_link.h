@@ -22,6 +22,7 @@ class TcpLink final : public Link {
   void post(const Outgoing& message, Inbox& inbox) override;
   bool progress(Inbox& inbox) override;
   bool has_unsent() const override { return !frames_.empty(); }
+  void leave(const Farewell& farewell, Clock::time_point patience) noexcept override;
   void give_back(std::uint64_t) override {}
 
   const std::optional<LinkEnd>& end() const override { return end_; }
@@ -41,6 +42,8 @@ class TcpLink final : public Link {
   };
 
   bool send_some(Inbox& inbox);
+  /// One sendmsg() of what is next; 0 where the socket is full or broken.
+  std::size_t send_once(std::size_t most_frames);
   bool receive_some(Inbox& inbox);
   /// Takes what is buffered; false where it must stop until more has come or can be placed.
   bool take_buffered(Inbox& inbox);
@@ -60,6 +63,7 @@ class TcpLink final : public Link {
   bool label_sent_ = true;  ///< No label belongs to messages before the first begin_call().
   std::deque<Frame> frames_;
   std::size_t sent_of_front_ = 0;
+  bool left_ = false;
   std::string broken_;  ///< Why sending failed; the end of the stream may still be unread.
 
   // Headers and small messages are read many at a time into the buffer; a body's bytes go to their
