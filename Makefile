@@ -83,7 +83,7 @@ CTEST := ctest --output-on-failure --timeout 300 --parallel $(JOBS)
 PYTEST := $(BIN)/python -m pytest
 
 .PHONY: test
-test: test-cpp test-consumer test-rules test-python test-sanitizers
+test: test-cpp test-consumer test-rules test-python test-kernels test-sanitizers
 
 .PHONY: test-cpp
 test-cpp: build-cpp
@@ -105,6 +105,13 @@ test-rules: build-cpp
 .PHONY: test-python
 test-python: $(wheel_stamp)
 	$(PYTEST) tests/python
+
+# What nvcc makes of the CUDA kernels, where there is nvcc; the kernels themselves, where there is a
+# GPU. Both say so where they are skipped (77 is "skipped").
+.PHONY: test-kernels
+test-kernels: $(dev_stamp)
+	$(BIN)/python tools/kernel_budget.py
+	tools/device_check.sh || test $$? -eq 77
 
 .PHONY: test-sanitizers
 test-sanitizers: test-asan test-tsan

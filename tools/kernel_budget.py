@@ -4,7 +4,7 @@
 For every kernel and architecture: registers, spills, stack and shared memory as ptxas reports them;
 no fused, flushing or approximate arithmetic and no local memory in the PTX; 16-byte loads and stores
 on the path of whole, aligned vectors. For the kernels that a user waits for also the instructions
-an element takes, counted by running the PTX: there must be fewer than the device can issue in the
+an element takes, estimated by running the PTX: there must be fewer than the device can issue in the
 time that its memory needs for the element's bytes.
 
 ``tools/kernel_budget.json`` holds what each may take. ``--write`` replaces it by what was found.
@@ -53,6 +53,20 @@ def short_name(mangled: str) -> str:
     return f"{match[1]}<{', '.join(arguments.split())}>"
 
 
+def issue_slots(kind: str) -> int:
+    """What a PTX instruction costs, in full-rate instructions of the device, about.
+
+    Moves and conversions between integers become parts of other instructions, as a rule. A
+    conversion between an integer and a float runs at half rate. A division is a short program.
+    """
+    name, *modifiers = kind.split(".")
+    if name in ("mov", "cvta"):
+        return 0
+    if name == "cvt":
+        return 0 if not any(modifier[0] in "fb" for modifier in modifiers) else 2
+    return 10 if name == "div" else 1
+
+
 def entry_text(text: str, name: str) -> str:
     """Return the PTX of one kernel."""
     start = text.index(f".entry {name}(")
@@ -91,8 +105,8 @@ class Meter:
         machine = Machine(Program(kernels.ptx(family, self.architecture)))
         arguments = make_arguments(machine)
         grid = (self.shape.thread_blocks(ELEMENTS), 1)
-        steps = machine.launch(machine.program.find(*names), grid, ka.THREADS, arguments)
-        return steps / ELEMENTS
+        counts = machine.launch(machine.program.find(*names), grid, ka.THREADS, arguments)
+        return sum(count * issue_slots(kind) for kind, count in counts.items()) / ELEMENTS
 
     def encode(self, type_name: str) -> float:
         """Elements of a type to encoded bytes."""

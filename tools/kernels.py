@@ -31,7 +31,7 @@ def nvcc() -> str | None:
 
 
 def _newest_source() -> float:
-    folders = (CORE / "src/codec", CORE / "src/format", CORE / "include/agoqcomm")
+    folders = (SOURCES, CORE / "src/format", CORE / "include/agoqcomm")
     files = [path for folder in folders for path in folder.rglob("*") if path.is_file()]
     return max(path.stat().st_mtime for path in [*files, Path(__file__)])
 

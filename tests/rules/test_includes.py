@@ -10,7 +10,7 @@ import pytest
 from tree import CORE, CPP_SUFFIXES, PUBLIC, ROOT, SOURCES, files, includes, relative
 
 # Public headers that speak of formats, and those that speak of moving bytes.
-FORMATS = {"block_format.h", "wire_layout.h", "codec.h"}
+FORMATS = {"block_format.h", "wire_layout.h", "codec.h", "cuda_codec.h"}
 BYTES = {"transport.h", "inproc.h", "tcp.h", "shm.h", "auto.h", "store.h", "transport_config.h"}
 COMPOSED = {"communicator.h", "stats.h", "options.h"}
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 
 import numpy as np
 import numpy.typing as npt
@@ -36,7 +37,7 @@ class Machine:
 
     def launch(
         self, kernel: Kernel, grid: tuple[int, int], block: int, arguments: bytes, at_once: int = 64
-    ) -> int:
+    ) -> Counter[str]:
         """Run a kernel to its end.
 
         Parameters
@@ -54,15 +55,15 @@ class Machine:
 
         Returns
         -------
-        int
-            Instructions carried out, summed over threads.
+        Counter
+            How often each kind of instruction was carried out, summed over threads.
         """
         if len(arguments) != kernel.parameter_bytes:
             raise ValueError(f"{len(arguments)} bytes of arguments, not {kernel.parameter_bytes}")
         for buffer in self.memory.buffers:
             buffer.reset()
         total = grid[0] * grid[1]
-        steps = 0
+        steps: Counter[str] = Counter()
         for first in range(0, total, at_once):
             blocks = np.arange(first, min(first + at_once, total))
             steps += _Run(self.memory, kernel, blocks, grid, block, arguments).run()
@@ -102,9 +103,9 @@ class _Run:
         self.live = np.ones(count, bool)
         self.waiting = np.zeros(count, bool)
 
-    def run(self) -> int:
+    def run(self) -> Counter[str]:
         """Run all threads to their end; those furthest behind first, so that they meet again."""
-        steps = 0
+        steps: Counter[str] = Counter()
         with np.errstate(all="ignore"):
             while self.live.any():
                 able = self.live & ~self.waiting
@@ -119,7 +120,7 @@ class _Run:
                 if instruction.guard is not None:
                     allowed = self.register(instruction.guard)[threads]
                     threads = threads[allowed ^ instruction.guard_negated]
-                steps += threads.size
+                steps[instruction.kind] += threads.size
                 if threads.size:
                     self.execute(instruction, threads)
         return steps

@@ -26,8 +26,13 @@ class Instruction:
         """The last modifier: the type that the instruction works on."""
         return self.modifiers[-1]
 
+    @property
+    def kind(self) -> str:
+        """The mnemonic, e.g. ``add.s64``."""
+        return ".".join((self.name, *self.modifiers))
+
     def __str__(self) -> str:
-        return ".".join((self.name, *self.modifiers)) + " " + ", ".join(self.operands)
+        return f"{self.kind} {', '.join(self.operands)}"
 
 
 @dataclass

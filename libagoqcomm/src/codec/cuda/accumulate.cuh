@@ -18,8 +18,7 @@ __global__ void __launch_bounds__(kThreads)
     const int live = tile.live(vector);
     if (live == 0) continue;
     const CodeVector<Format> codes = load_codes<Format>(segment.encoded, vector, live);
-    const float scale =
-        load_scale_of(segment.encoded, segment.scale_offset, vector, shape);
+    const float scale = load_scale_of(segment.encoded, segment.scale_offset, vector, shape);
     float sum[kVector] = {};
     load_values<DataType::kFloat32>(segment.values, vector, live, sum);
 #pragma unroll

@@ -111,8 +111,7 @@ __device__ __forceinline__ void load_values(const void* values, std::int64_t vec
   }
 #pragma unroll 1
   for (int i = 0; i < kVector; ++i) {
-    shift_down(x,
-               i < live ? widen<kType>(load_bits<Bits>(from + i * sizeof(Bits))) : 0.0f);
+    shift_down(x, i < live ? widen<kType>(load_bits<Bits>(from + i * sizeof(Bits))) : 0.0f);
   }
 }
 

@@ -1,9 +1,10 @@
 // bf16 and fp16 to and from fp32 by the processor's own instructions: what format/half.h computes,
 // bit for bit, in one instruction for the twenty of its integer code.
 //
-// They are correctly rounded, subnormals included. Only the NaN that they make differs: it is 0x7fff,
-// above every other pattern as a signed number, so that a minimum puts the canonical one in its
-// place. Host builds of this file use the integer code, and the tests of nvcc's PTX compare the two.
+// They are correctly rounded, subnormals included. Only the NaN that they make differs: it is
+// 0x7fff, above every other pattern as a signed number, so that a minimum puts the canonical one in
+// its place. Host builds of this file use the integer code, and the tests of nvcc's PTX compare the
+// two.
 #pragma once
 
 #include <cstdint>

@@ -16,6 +16,11 @@ namespace agoq::cuda {
 
 inline constexpr int kPiecesAtOnce = 4;
 
+/// Thread blocks on a multiprocessor at once. Stated so that ptxas does not spill a few registers
+/// in order to fit in more of them.
+template <int kVectors>
+inline constexpr int kSumBlocks = kVectors == 1 ? 3 : 2;
+
 /// Adds the pieces of all ranks to `sum`.
 template <class Format>
 __device__ __forceinline__ void add_pieces(const SumArguments& arguments, int segment_index,
@@ -82,7 +87,7 @@ __device__ __forceinline__ void sum_vector(const SumArguments& arguments, int se
 }
 
 template <class Format>
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kThreads, kSumBlocks<1>)
     sum_decode_kernel(const __grid_constant__ SumArguments arguments) {
   const int segment_index = static_cast<int>(blockIdx.y);
   const SumSegment& segment = arguments.segments[segment_index];
@@ -97,7 +102,7 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 template <class Format, int kVectors, bool kStochastic>
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kThreads, kSumBlocks<kVectors>)
     sum_encode_kernel(const __grid_constant__ SumArguments arguments) {
   const int segment_index = static_cast<int>(blockIdx.y);
   const SumSegment& segment = arguments.segments[segment_index];
