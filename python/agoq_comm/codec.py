@@ -218,9 +218,7 @@ def encode(
     x = as_cpu_tensor(x, "x").detach().contiguous()
     codec = _codec(format, block, scale, isa)
     data = torch.empty(codec.encoded_bytes(x.numel()), dtype=torch.uint8)
-    codec.encode(
-        x.data_ptr(), _type_name(x, "x"), x.numel(), data.data_ptr(), _rounding(rounding)
-    )
+    codec.encode(x.data_ptr(), _type_name(x, "x"), x.numel(), data.data_ptr(), _rounding(rounding))
     return Encoded(data, x.shape, x.dtype, format, block, scale)
 
 

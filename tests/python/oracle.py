@@ -155,9 +155,7 @@ def reduce_scatter(
     ranks = len(inputs)
     by = reduction_factor(op, ranks, factor)
     return [
-        round_to(
-            _reduced_chunk([inputs[r][o] for r in range(ranks)], o, by, block, scale), dtype
-        )
+        round_to(_reduced_chunk([inputs[r][o] for r in range(ranks)], o, by, block, scale), dtype)
         for o in range(ranks)
     ]
 

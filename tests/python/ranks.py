@@ -62,9 +62,7 @@ class Outcome:
     seconds: float = 0.0
 
 
-def _rank_main(
-    module: str, function: str, me: Rank, environment: dict[str, str]
-) -> None:
+def _rank_main(module: str, function: str, me: Rank, environment: dict[str, str]) -> None:
     """Body of a rank's process."""
     log = os.open(me.directory / f"rank{me.rank}.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     os.dup2(log, 1)

@@ -39,9 +39,7 @@ def _as_tensor(x: np.ndarray, dtype: str) -> torch.Tensor:
     worlds, some.kinds, some.seeds, counts, some.dtypes, some.blocks, some.scales, ops,
     st.sampled_from([1, 32, 1000, 65536]),
 )  # fmt: skip
-def test_all_reduce_equals_the_oracle(
-    world, kind, seed, count, dtype, block, scale, op, segment
-):
+def test_all_reduce_equals_the_oracle(world, kind, seed, count, dtype, block, scale, op, segment):
     inputs = _inputs(kind, seed, world, count, dtype)
     results = threads.run(
         world,
@@ -97,9 +95,7 @@ def test_all_gather_equals_the_oracle(world, kind, seed, sizes, dtype, block, se
         lambda comm: comm.all_gather(inputs[comm.rank], counts=sizes[:world]),
         _options(block, segment=segment, quantize=("all_gather",)),
     )
-    expected = [
-        oracle.round_to(oracle.roundtrip(as_float32(x), block), dtype) for x in inputs
-    ]
+    expected = [oracle.round_to(oracle.roundtrip(as_float32(x), block), dtype) for x in inputs]
     for result in results:
         for part, right in zip(result, expected, strict=True):
             assert bits(part) == bits(_as_tensor(right, dtype))
@@ -118,9 +114,7 @@ def test_error_against_fp64_is_half_a_step_an_encoding(world, kind, seed, count,
     for owner in range(world):
         chunk = slice(bounds[owner], bounds[owner + 1])
         pieces = [as_float32(x[chunk]) for x in inputs]
-        first = sum(
-            oracle.half_steps(p, block, scale) for r, p in enumerate(pieces) if r != owner
-        )
+        first = sum(oracle.half_steps(p, block, scale) for r, p in enumerate(pieces) if r != owner)
         # The encoded sum differs from the exact one by `first` at most, and so may its scale.
         largest = np.abs(exact[chunk]) + first
         second = oracle.half_steps(largest.astype(np.float32), block, scale)

@@ -1,4 +1,4 @@
-"""agoq_comm.mpi, over threads that stand in for ranks of MPI, and over a real MPI if there is one."""
+"""agoq_comm.mpi, over threads that stand in for ranks, and over a real MPI where there is one."""
 
 from __future__ import annotations
 

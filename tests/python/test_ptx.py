@@ -190,9 +190,7 @@ def test_sums(architecture: str, type_name: str, shape: ka.Shape) -> None:
             values=values_at,
         )
         arguments = ka.sum_arguments(shape, common, [segment])
-        machine.launch(
-            machine.program.find(kernel, instance), (blocks, 1), ka.THREADS, arguments
-        )
+        machine.launch(machine.program.find(kernel, instance), (blocks, 1), ka.THREADS, arguments)
 
     instance = ""
     expected = agoq_comm.sum_decode(pieces, factor=1 / 3, dtype=dtype, isa="scalar")

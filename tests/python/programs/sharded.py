@@ -127,9 +127,7 @@ def fsdp2_with_quantized_all_gather(me: Rank) -> None:
 def fsdp1(me: Rank) -> None:
     model = _model()
     exact = _exact_gradients(me, model)
-    sharded = FullyShardedDataParallel(
-        model, device_id=torch.device("cpu"), use_orig_params=False
-    )
+    sharded = FullyShardedDataParallel(model, device_id=torch.device("cpu"), use_orig_params=False)
     _loss(sharded, _batch(me)[1]).backward()
     flat = torch.cat([g.flatten() for g in exact])
     part = -(-flat.numel() // me.size)
@@ -251,4 +249,3 @@ def distributed_checkpoint(me: Rank) -> None:
     model.load_state_dict(target["model"])
     for key, value in model.state_dict().items():
         equal(value.full_tensor(), before[key])
-
