@@ -48,9 +48,9 @@ MeshTransport::MeshTransport(std::string name, int rank, std::vector<std::unique
 }
 
 MeshTransport::~MeshTransport() {
-  // Of a failure that has an error the peers have heard when it was thrown.
-  const bool failed = mismatch_ || aborted_.load(std::memory_order_acquire);
-  leave({failed, {}}, Clock::duration::zero());
+  // Of an error the peers have heard when it was thrown. An abort is how a group may end, too: what
+  // the peers miss then, they notice.
+  leave({mismatch_.has_value(), {}}, Clock::duration::zero());
 }
 
 void MeshTransport::leave(const Farewell& farewell, Clock::duration patience) noexcept {
