@@ -10,32 +10,34 @@ from __future__ import annotations
 
 import sys
 
-import torch
 import torch.distributed as dist
 
 from _common import command_line, errors
+from _common.buffers import Buffers
+from _common.collectives import Collectives
 from _common.program import run_program
+from _common.workload import Workload
 
 
-class AllReduce:
+class AllReduce(Workload):
     """Sums of random numbers, in place."""
 
     formula = "2(p-1)/p * size"
 
-    def __init__(self, count: int, dtype: torch.dtype, device: torch.device) -> None:
+    def __init__(self, count: int, buffers: Buffers) -> None:
         ranks = dist.get_world_size()
-        self.ring_bytes = 2 * (ranks - 1) * count * dtype.itemsize // ranks
-        self._values = errors.random_numbers(count, dtype).to(device)
+        self.ring_bytes = 2 * (ranks - 1) * count * buffers.dtype.itemsize // ranks
+        self._values = buffers.random(count)
         self._truth = errors.exact_sum(self._values)
-        self._buffer = torch.empty_like(self._values)
+        self._buffer = buffers.empty(count)
 
     def prepare(self) -> None:
         """Start from the same numbers: sums of sums would overflow."""
         self._buffer.copy_(self._values)
 
-    def run(self, group: dist.ProcessGroup) -> None:
+    def run(self, calls: Collectives) -> None:
         """All-reduce the buffer."""
-        dist.all_reduce(self._buffer, group=group)
+        calls.all_reduce(self._buffer)
 
     def error(self) -> float:
         """Compare with the sum in fp64."""

@@ -41,6 +41,7 @@ class Settings:
     validate: bool
     full: bool
     device: str
+    library: str
     dtype: torch.dtype
     contenders: tuple[str, ...]
     json: Path | None
@@ -83,7 +84,7 @@ def parse_contenders(text: str) -> tuple[str, ...]:
 
 
 def parse(description: str, default_sizes: str, arguments: Sequence[str] | None = None) -> Settings:
-    """Read the command line of a program that measures one collective."""
+    """Read the command line of a program that measures one operation."""
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument(
         "-m",
@@ -99,6 +100,9 @@ def parse(description: str, default_sizes: str, arguments: Sequence[str] | None 
     parser.add_argument("-c", "--validation", action="store_true", help="check every result")
     parser.add_argument("-f", "--full", action="store_true", help="also minimum, maximum, calls")
     parser.add_argument("-d", "--device", choices=("cpu", "cuda"), default="cpu")
+    parser.add_argument(
+        "-b", "--buffer", choices=("numpy", "torch", "cupy"), help="who allocates (default torch)"
+    )
     parser.add_argument("-T", "--type", choices=tuple(DTYPES), default="float32")
     what = parser.add_mutually_exclusive_group()
     what.add_argument("--backend", default="agoq", help="backend to measure (default agoq)")
@@ -106,13 +110,17 @@ def parse(description: str, default_sizes: str, arguments: Sequence[str] | None 
         "--vs",
         type=parse_contenders,
         metavar="A,B,...",
-        help="compare backends in one run, calls alternating; the first is the base of ratios",
+        help="compare backends in one run, calls alternating; the first is the base of ratios. "
+        "torch's names, agoq, exact (agoq without quantization), mpi (mpi4py)",
     )
     parser.add_argument("--json", type=Path, help="write the results here")
     parser.add_argument("--plot", type=Path, help="draw size against time here")
     known = parser.parse_args(arguments)
     if (known.iterations is not None and known.iterations < 1) or known.warmup < 0:
         parser.error("needs at least one iteration and no negative warm-up")
+    library = known.buffer or "torch"
+    if library != "torch" and (library == "cupy") != (known.device == "cuda"):
+        parser.error(f"-b {library} has no buffers for -d {known.device}")
     return Settings(
         sizes=known.sizes,
         iterations=known.iterations,
@@ -120,6 +128,7 @@ def parse(description: str, default_sizes: str, arguments: Sequence[str] | None 
         validate=known.validation,
         full=known.full,
         device=known.device,
+        library=library,
         dtype=DTYPES[known.type],
         contenders=known.vs or (known.backend,),
         json=known.json,

@@ -1,8 +1,9 @@
-"""The backends of a run, each a group of its own over the same ranks."""
+"""The backends of a run, each a group or communicator of its own over the same ranks."""
 
 from __future__ import annotations
 
 import contextlib
+import importlib
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -12,20 +13,24 @@ import torch
 import torch.distributed as dist
 
 import agoq_comm
+from _common import launcher
+from _common.collectives import Collectives, MpiCollectives, TorchCollectives
 
-# What a row of the table may be called, beside the names of torch's backends.
+# What a row of the table may be called, beside "mpi" and the names of torch's backends. All-gather
+# is quantized too, as it is not by default: whoever compares wants to see what it gains.
 _AGOQ_VARIANTS: dict[str, dict[str, Any]] = {
-    "agoq": {},
+    "agoq": {"quantize": ("all_reduce", "reduce_scatter", "all_gather")},
     "exact": {"quantize": ()},
 }
 
 
 @dataclass(frozen=True)
 class Contender:
-    """One backend and the group that measures it."""
+    """One backend, its calls, and its group if it is one of torch's."""
 
     name: str
-    group: dist.ProcessGroup
+    calls: Collectives
+    group: dist.ProcessGroup | None
 
     @property
     def counts_bytes(self) -> bool:
@@ -52,16 +57,22 @@ def choose_device(name: str) -> torch.device:
 @contextlib.contextmanager
 def make_contenders(names: Sequence[str]) -> Iterator[list[Contender]]:
     """Join the ranks and make the groups; the default group is Gloo and is never measured."""
-    dist.init_process_group(backend="gloo")
+    launcher.join()
     try:
-        contenders = []
-        for name in names:
-            if name in _AGOQ_VARIANTS:
-                options = agoq_comm.Options(**_AGOQ_VARIANTS[name])
-                group = dist.new_group(backend="agoq", pg_options=options)
-            else:
-                group = dist.new_group(backend=name)
-            contenders.append(Contender(name, group))
-        yield contenders
+        yield [_make(name) for name in names]
     finally:
         dist.destroy_process_group()
+
+
+def _make(name: str) -> Contender:
+    if name == "mpi":
+        world = launcher.mpi_world("the contender mpi")
+        return Contender(name, MpiCollectives(world.Dup()), None)
+    if name == "ccl":
+        importlib.import_module("oneccl_bindings_for_pytorch")  # Registers oneCCL with torch.
+    if name in _AGOQ_VARIANTS:
+        options = agoq_comm.Options(**_AGOQ_VARIANTS[name])
+        group = dist.new_group(backend="agoq", pg_options=options)
+    else:
+        group = dist.new_group(backend=name)
+    return Contender(name, TorchCollectives(group), group)

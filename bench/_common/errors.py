@@ -10,19 +10,19 @@ import torch.distributed as dist
 _QUANTIZED_BOUND = 0.0100
 
 
-def random_numbers(count: int, dtype: torch.dtype) -> torch.Tensor:
-    """Make this rank's input: normally distributed numbers, or small integers."""
-    generator = torch.Generator().manual_seed(1000 + dist.get_rank())
-    if dtype.is_floating_point:
-        return torch.randn(count, generator=generator).to(dtype)
-    return torch.randint(-100, 100, (count,), dtype=dtype, generator=generator)
-
-
 def exact_sum(values: torch.Tensor) -> torch.Tensor:
     """Sum over the ranks in fp64, on the host, by the default group."""
     total = values.detach().cpu().double()
     dist.all_reduce(total)
     return total
+
+
+def gathered(values: torch.Tensor) -> torch.Tensor:
+    """Collect the ranks' values in fp64, on the host, by the default group: one row a rank."""
+    own = values.detach().cpu().double()
+    rows = [torch.empty_like(own) for _ in range(dist.get_world_size())]
+    dist.all_gather(rows, own)
+    return torch.stack(rows)
 
 
 def relative_error(result: torch.Tensor, truth: torch.Tensor) -> float:

@@ -41,7 +41,8 @@ def draw(report: dict[str, Any], path: Path) -> None:
     ratios.set(ylabel=f"times faster than {base}")
     ratios.set_ylim(0, 1.1 * max(1.0, *(result["ratio"] for result in report["results"])))
     for axis in axes:
-        axis.set_xscale("log", base=2)
+        if sizes != [0]:  # A barrier has no size.
+            axis.set_xscale("log", base=2)
         axis.set_xticks(sizes[::2])
         axis.xaxis.set_major_formatter(_size_label)
         axis.tick_params(axis="x", labelrotation=30)

@@ -1,50 +1,29 @@
-"""The course of a program that measures one collective: sizes outside, contenders inside."""
+"""The course of a program: message sizes outside, contenders inside."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import dataclasses
 from functools import partial
-from typing import Protocol
 
 import torch
 import torch.distributed as dist
 
-from _common import errors
+from _common import errors, launcher
+from _common.buffers import Buffers
 from _common.command_line import Settings
 from _common.contenders import Contender, choose_device, make_contenders
 from _common.report import Report, Result, summarize
 from _common.timing import time_alternating
+from _common.workload import COLLECTIVE, Kind, MakeWorkload, Workload
 
 
-class Workload(Protocol):
-    """A collective on buffers of one size.
-
-    Attributes
-    ----------
-    ring_bytes
-        Bytes a rank sends if the algorithm is bandwidth-optimal and exact.
-    formula
-        The formula of `ring_bytes`, for people.
-    """
-
-    ring_bytes: int
-    formula: str
-
-    def prepare(self) -> None:
-        """Restore what a call overwrites."""
-
-    def run(self, group: dist.ProcessGroup) -> None:
-        """Make the call, and wait until its result is there."""
-
-    def error(self) -> float:
-        """Relative error of the last call's result."""
-
-
-# Makes the workload of a number of elements.
-MakeWorkload = Callable[[int, torch.dtype, torch.device], Workload]
-
-
-def run_program(title: str, operation: str, make_workload: MakeWorkload, settings: Settings) -> int:
+def run_program(
+    title: str,
+    operation: str,
+    make_workload: MakeWorkload,
+    settings: Settings,
+    kind: Kind = COLLECTIVE,
+) -> int:
     """Measure, print, and write what the settings ask for.
 
     Parameters
@@ -57,26 +36,37 @@ def run_program(title: str, operation: str, make_workload: MakeWorkload, setting
         What is measured.
     settings
         The command line.
+    kind
+        The family of the program.
 
     Returns
     -------
     int
         The exit status: 1 when a validation failed.
     """
+    launcher.adopt_mpirun_variables()
     device = choose_device(settings.device)
+    if not kind.sized:
+        settings = dataclasses.replace(settings, sizes=(0,), validate=False)
+    buffers = Buffers(settings.dtype, device, settings.library)
     with make_contenders(settings.contenders) as contenders:
-        report = Report(title, settings)
+        if kind.pair and dist.get_world_size() != 2:
+            raise SystemExit(f"this test takes 2 ranks, not {dist.get_world_size()}")
+        report = Report(title, settings, kind)
         for size in settings.sizes:
             count = max(1, size // settings.dtype.itemsize)
-            workload = make_workload(count, settings.dtype, device)
+            workload = make_workload(count, buffers)
             checks = [_check(workload, contender, operation, settings) for contender in contenders]
             seconds = time_alternating(
-                [partial(workload.run, contender.group) for contender in contenders],
+                [partial(workload.run, contender.calls) for contender in contenders],
                 workload.prepare,
                 device,
                 settings.warmup,
                 settings.calls(size),
             )
+            seconds /= workload.messages
+            if kind.pair:
+                seconds = seconds[:1]
             report.add(
                 [
                     _result(contender, size, workload, check, seconds[:, index], seconds[:, 0])
@@ -88,23 +78,24 @@ def run_program(title: str, operation: str, make_workload: MakeWorkload, setting
 
 
 # Bytes sent and how that is known, relative error, and whether it passes.
-_Check = tuple[int, str, float, bool | None]
+_Check = tuple[int, str, float | None, bool | None]
 
 
 def _check(workload: Workload, contender: Contender, operation: str, settings: Settings) -> _Check:
     """Make one untimed call and look at its result and at what it sent."""
     workload.prepare()
     quantized_before, sent_before = _counters(contender, operation)
-    workload.run(contender.group)
+    workload.run(contender.calls)
     error = workload.error()
     quantized, sent = _counters(contender, operation)
     valid = None
-    if settings.validate:
+    if settings.validate and error is not None:
         ranks = dist.get_world_size()
         bound = errors.error_bound(settings.dtype, ranks, quantized > quantized_before)
         valid = error <= bound
     if contender.counts_bytes:
-        return sent - sent_before, "counted by agoq_comm.stats", error, valid
+        sent_once = (sent - sent_before) // workload.sends
+        return sent_once, "counted by agoq_comm.stats", error, valid
     return workload.ring_bytes, f"not counted; formula {workload.formula}", error, valid
 
 

@@ -12,6 +12,7 @@ import torch
 import torch.distributed as dist
 
 from _common.command_line import Settings
+from _common.workload import COLLECTIVE, Kind
 
 # Widths of OMB's output, so that what reads theirs reads ours.
 _SIZE_WIDTH, _FIELD_WIDTH = 10, 18
@@ -71,9 +72,10 @@ def summarize(seconds: torch.Tensor, base: torch.Tensor) -> dict[str, float]:
 class Report:
     """Prints rows as they come, on rank 0, and remembers them for JSON and plots."""
 
-    def __init__(self, title: str, settings: Settings) -> None:
+    def __init__(self, title: str, settings: Settings, kind: Kind = COLLECTIVE) -> None:
         self.title = title
         self.settings = settings
+        self.kind = kind
         self.results: list[Result] = []
         self._prints = dist.get_rank() == 0
         self._compares = len(settings.contenders) > 1
@@ -85,8 +87,9 @@ class Report:
 
     def _print_header(self) -> None:
         settings = self.settings
-        self._print(f"\n# OSU-style agoq_comm {self.title} Latency Test")
-        self._print(f"# Datatype: {str(settings.dtype).removeprefix('torch.')}.")
+        self._print(f"\n# OSU-style agoq_comm {self.title} {self.kind.test}")
+        if self.kind.sized:
+            self._print(f"# Datatype: {str(settings.dtype).removeprefix('torch.')}.")
         if self._compares:
             self._print(
                 f"# {dist.get_world_size()} ranks; median times of the slowest rank; "
@@ -94,14 +97,16 @@ class Report:
             )
             columns = ["Backend", "Latency(us)", "Ratio", "BusBW(MB/s)", "Sent/rank(B)"]
             columns.append("Rel. error")
-        elif settings.full:
-            columns = ["Avg Latency(us)", "Min Latency(us)", "Max Latency(us)", "Iterations"]
+        elif settings.full and not self.kind.bandwidth:
+            columns = [self.kind.column, "Min Latency(us)", "Max Latency(us)", "Iterations"]
         else:
-            columns = ["Avg Latency(us)"]
+            columns = [self.kind.column]
         if settings.validate:
             columns.append("Validation")
-        header = "# Size".ljust(_SIZE_WIDTH)
-        self._print(header + "".join(name.rjust(self._width) for name in columns))
+        self._print(self._row("# Size" if self.kind.sized else "#", columns))
+
+    def _row(self, first: str, fields: list[str]) -> str:
+        return first.ljust(_SIZE_WIDTH) + "".join(field.rjust(self._width) for field in fields)
 
     @property
     def _width(self) -> int:
@@ -114,10 +119,11 @@ class Report:
             fields = self._comparison(result) if self._compares else self._osu(result)
             if result.valid is not None:
                 fields.append("Pass" if result.valid else "Fail")
-            row = str(result.size).ljust(_SIZE_WIDTH)
-            self._print(row + "".join(field.rjust(self._width) for field in fields))
+            self._print(self._row(str(result.size) if self.kind.sized else "", fields))
 
     def _osu(self, result: Result) -> list[str]:
+        if self.kind.bandwidth:
+            return [f"{result.size / result.average_us:.2f}"]
         fields = [f"{result.average_us:.2f}"]
         if self.settings.full:
             fields += [f"{result.minimum_us:.2f}", f"{result.maximum_us:.2f}", str(result.calls)]
