@@ -19,6 +19,7 @@ from typing import Any
 import torch
 
 from agoq_comm import _C
+from agoq_comm._arrays import as_cpu_tensor, encodable_name, output
 
 __all__ = [
     "Encoded",
@@ -29,8 +30,6 @@ __all__ = [
     "sum_decode",
     "sum_encode",
 ]
-
-ENCODABLE = {torch.float32: "float32", torch.bfloat16: "bfloat16", torch.float16: "float16"}
 
 
 @dataclass(frozen=True)
@@ -123,48 +122,6 @@ def _codec(format: str, block: int, scale: str, isa: str | None) -> _C.Codec:
     return _C.Codec(format, block, scale, isa)
 
 
-def as_cpu_tensor(x: Any, name: str) -> torch.Tensor:
-    """View `x` as a CPU tensor that shares its memory where it can."""
-    if not isinstance(x, torch.Tensor):
-        if hasattr(x, "__dlpack__") and not _is_read_only(x):
-            x = torch.from_dlpack(x)
-        else:
-            import numpy as np  # Only torch is required; who passes a buffer has NumPy as a rule.
-
-            array = np.asarray(x)
-            x = torch.from_numpy(array if array.flags.writeable else array.copy())
-    if x.device.type != "cpu":
-        raise ValueError(f"{name} is on {x.device}; this function takes CPU memory")
-    if x.layout != torch.strided:
-        raise ValueError(f"{name} has layout {x.layout}; only dense tensors are encoded")
-    return x
-
-
-def _is_read_only(x: Any) -> bool:
-    flags = getattr(x, "flags", None)
-    return flags is not None and not flags.writeable
-
-
-def _type_name(tensor: torch.Tensor, name: str) -> str:
-    try:
-        return ENCODABLE[tensor.dtype]
-    except KeyError:
-        raise TypeError(
-            f"{name} is {tensor.dtype}; the codec takes float32, bfloat16 and float16"
-        ) from None
-
-
-def _output(out: Any, shape: torch.Size, dtype: torch.dtype) -> torch.Tensor:
-    if out is None:
-        return torch.empty(shape, dtype=dtype)
-    out = as_cpu_tensor(out, "out")
-    if out.shape != shape or not out.is_contiguous():
-        raise ValueError(
-            f"out must be contiguous and of shape {tuple(shape)}, not {tuple(out.shape)}"
-        )
-    return out
-
-
 def _rounding(rounding: StochasticRounding | None) -> _C.Rounding:
     result = _C.Rounding()
     if rounding is not None:
@@ -218,7 +175,9 @@ def encode(
     x = as_cpu_tensor(x, "x").detach().contiguous()
     codec = _codec(format, block, scale, isa)
     data = torch.empty(codec.encoded_bytes(x.numel()), dtype=torch.uint8)
-    codec.encode(x.data_ptr(), _type_name(x, "x"), x.numel(), data.data_ptr(), _rounding(rounding))
+    codec.encode(
+        x.data_ptr(), encodable_name(x, "x"), x.numel(), data.data_ptr(), _rounding(rounding)
+    )
     return Encoded(data, x.shape, x.dtype, format, block, scale)
 
 
@@ -247,9 +206,9 @@ def decode(
     torch.Tensor
         Of `encoded.shape`. A block that held a NaN or an infinity is all NaN.
     """
-    out = _output(out, encoded.shape, dtype or encoded.dtype)
+    out = output(out, encoded.shape, dtype or encoded.dtype)
     encoded._codec(isa).decode(
-        encoded.data.data_ptr(), encoded.numel(), out.data_ptr(), _type_name(out, "out")
+        encoded.data.data_ptr(), encoded.numel(), out.data_ptr(), encodable_name(out, "out")
     )
     return out
 
@@ -271,7 +230,7 @@ def decode_accumulate(encoded: Encoded, accumulator: Any, *, isa: str | None = N
     array_like
         `accumulator`.
     """
-    target = _output(accumulator, encoded.shape, torch.float32)
+    target = output(accumulator, encoded.shape, torch.float32)
     if target.dtype != torch.float32:
         raise TypeError(f"accumulator must be float32, not {target.dtype}")
     encoded._codec(isa).decode_accumulate(
@@ -320,7 +279,11 @@ class _Pieces:
     def own_arguments(self) -> tuple[int, str, int]:
         if self.own is None:
             return 0, "float32", -1
-        return self.own.data_ptr(), _type_name(self.own, f"pieces[{self.own_rank}]"), self.own_rank
+        return (
+            self.own.data_ptr(),
+            encodable_name(self.own, f"pieces[{self.own_rank}]"),
+            self.own_rank,
+        )
 
 
 def sum_decode(
@@ -353,14 +316,14 @@ def sum_decode(
         The sum.
     """
     arguments = _Pieces.of(pieces)
-    out = _output(out, arguments.like.shape, dtype or arguments.like.dtype)
+    out = output(out, arguments.like.shape, dtype or arguments.like.dtype)
     arguments.like._codec(isa).sum_decode(
         arguments.addresses,
         *arguments.own_arguments(),
         arguments.like.numel(),
         factor,
         out.data_ptr(),
-        _type_name(out, "out"),
+        encodable_name(out, "out"),
     )
     return out
 
@@ -396,7 +359,7 @@ def sum_encode(
     """
     arguments = _Pieces.of(pieces)
     like = arguments.like
-    target = None if out is None else _output(out, like.shape, like.dtype)
+    target = None if out is None else output(out, like.shape, like.dtype)
     codec = like._codec(isa)
     data = torch.empty(codec.encoded_bytes(like.numel()), dtype=torch.uint8)
     codec.sum_encode(
@@ -406,7 +369,7 @@ def sum_encode(
         factor,
         data.data_ptr(),
         0 if target is None else target.data_ptr(),
-        "float32" if target is None else _type_name(target, "out"),
+        "float32" if target is None else encodable_name(target, "out"),
         _rounding(rounding),
     )
     dtype = like.dtype if target is None else target.dtype

@@ -12,9 +12,9 @@ from typing import Any
 
 import torch
 
+from agoq_comm._arrays import as_cpu_tensor
 from agoq_comm._C import Communicator as _NativeCommunicator
 from agoq_comm._C import Options, make_inproc_communicators
-from agoq_comm.codec import as_cpu_tensor
 
 __all__ = ["Communicator", "inproc_group"]
 

@@ -21,9 +21,9 @@ from typing import Any
 
 import torch
 
+from agoq_comm._arrays import as_cpu_tensor
 from agoq_comm._C import Options, make_communicator
 from agoq_comm._mpi_store import make_store
-from agoq_comm.codec import as_cpu_tensor
 from agoq_comm.communicator import TYPES
 
 __all__ = ["Comm", "make_store"]

@@ -14,7 +14,6 @@ from programs.common import (
     equal,
     quantized_all_reduce,
     quantized_reduce_scatter,
-    roundtrip,
 )
 from ranks import Rank
 
@@ -387,16 +386,3 @@ def sparse_all_reduce(me: Rank) -> None:
     x = torch.sparse_coo_tensor(torch.tensor([[me.rank]]), torch.ones(1, 3), (me.size, 3))
     dist.all_reduce(x)
     equal(x.to_dense(), torch.ones(me.size, 3))
-
-
-@checks
-def quantized_all_gather_when_asked(me: Rank) -> None:
-    import agoq_comm
-
-    options = agoq_comm.Options(quantize=("all_reduce", "reduce_scatter", "all_gather"))
-    group = dist.new_group(pg_options=options)
-    everyone = _everyone(me)
-    out = torch.empty(me.size * LARGE)
-    dist.all_gather_into_tensor(out, everyone[me.rank].clone(), group=group)
-    equal(out, torch.cat([roundtrip(x) for x in everyone]))
-    dist.destroy_process_group(group)

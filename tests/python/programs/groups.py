@@ -11,7 +11,7 @@ from torch.distributed.device_mesh import init_device_mesh
 
 import agoq_comm
 from checks import Checks
-from programs.common import data, equal, quantized_all_reduce
+from programs.common import LARGE, data, equal, quantized_all_reduce, roundtrip
 from ranks import Rank
 
 checks = Checks()
@@ -93,6 +93,17 @@ def new_group_with_options(me: Rank) -> None:
     dist.all_reduce(x, group=group)
     assert agoq_comm.stats(group)["all_reduce"]["quantized_calls"] == 1
     assert "int8/32/fp32" in agoq_comm.describe(group)
+
+
+@checks
+def quantized_all_gather_when_asked(me: Rank) -> None:
+    options = agoq_comm.Options(quantize=("all_reduce", "reduce_scatter", "all_gather"))
+    group = dist.new_group(pg_options=options)
+    everyone = [data(r) for r in range(me.size)]
+    out = torch.empty(me.size * LARGE)
+    dist.all_gather_into_tensor(out, everyone[me.rank].clone(), group=group)
+    equal(out, torch.cat([roundtrip(x) for x in everyone]))
+    dist.destroy_process_group(group)
 
 
 @checks
