@@ -1,0 +1,59 @@
+"""Bytes that leave a host in one collective call, by algorithm.
+
+p ranks on m hosts, g on each, and a message of N bytes as it travels: the whole input of an
+all-reduce or reduce-scatter, the whole output of an all-gather. A reduce-scatter or an all-gather
+passes once over the links, an all-reduce twice.
+"""
+
+from __future__ import annotations
+
+from linklab.topology import Lab
+
+PASSES = {"allreduce": 2, "reduce_scatter": 1, "allgather": 1}
+
+# Ethernet, IPv4 and TCP with time stamps: what a frame holds beside payload. The counters of a veth
+# see a large send as one frame, so that frames and bytes together tell the payload.
+FRAME_OVERHEAD = 14 + 20 + 32
+
+# Block format int8/128/bf16: one byte an element and a two-byte scale for every 128.
+_ENCODED_BYTES_PER_ELEMENT = 1 + 2 / 128
+
+
+def flat(lab: Lab, operation: str, message: float) -> float:
+    """Every chunk straight to its owner: g ranks send (m-1)g chunks of N/p bytes each."""
+    return PASSES[operation] * lab.ranks_per_host * (lab.hosts - 1) / lab.hosts * message
+
+
+def two_level(lab: Lab, operation: str, message: float) -> float:
+    """First inside the host, then between the hosts: as if each host were one rank."""
+    return PASSES[operation] * (lab.hosts - 1) / lab.hosts * message
+
+
+def ring(lab: Lab, operation: str, message: float) -> float:
+    """A ring in rank order leaves each host once: (p-1) chunks of N/p bytes."""
+    return PASSES[operation] * (lab.ranks - 1) / lab.ranks * message
+
+
+def encoded(message: float, itemsize: int) -> float:
+    """Bytes of a message after encoding."""
+    return message / itemsize * _ENCODED_BYTES_PER_ELEMENT
+
+
+def payload(sent_bytes: int, sent_frames: int) -> int:
+    """Return what a port's counters say without headers; acknowledgements alone count nothing."""
+    return sent_bytes - FRAME_OVERHEAD * sent_frames
+
+
+def whole_message(lab: Lab, operation: str, size: int) -> int:
+    """Return N for a program's ``-m``: OMB's size of an all-gather is one rank's part."""
+    return size * lab.ranks if operation == "allgather" else size
+
+
+def expected(lab: Lab, operation: str, contender: str, size: int, itemsize: int) -> float | None:
+    """Bytes that must leave each host a call; None where nobody states the algorithm."""
+    message: float = whole_message(lab, operation, size)
+    if contender == "agoq":
+        return flat(lab, operation, encoded(message, itemsize))
+    if contender == "exact":
+        return flat(lab, operation, message)
+    return None
