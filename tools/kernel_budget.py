@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""What a GPU would show first, read from the compiler's output: checks the kernels against a budget.
+"""What a GPU would show first, read from nvcc's output: checks the kernels against a budget.
 
-For every kernel and architecture: registers, spills, stack and shared memory as ptxas reports them;
-no fused, flushing or approximate arithmetic and no local memory in the PTX; 16-byte loads and stores
-on the path of whole, aligned vectors. For the kernels that a user waits for also the instructions
-an element takes, estimated by running the PTX: there must be fewer than the device can issue in the
-time that its memory needs for the element's bytes.
+For every kernel and architecture: registers, spills, stack and shared memory as ptxas reports
+them; no fused, flushing or approximate arithmetic and no local memory in the PTX; 16-byte loads
+and stores on the path of whole, aligned vectors. For the kernels that a user waits for also the
+instructions an element takes, estimated by running the PTX: there must be fewer than the device
+can issue in the time that its memory needs for the element's bytes.
 
 ``tools/kernel_budget.json`` holds what each may take. ``--write`` replaces it by what was found.
 """
@@ -187,7 +187,9 @@ _COSTS = {"registers", "stack", "spills", "shared", "instructions"}
 def compare(found: dict[str, Any], budget: dict[str, Any]) -> list[str]:
     """What is worse than the budget says."""
     findings = [f"{key}: not in the budget; see --write" for key in found if key not in budget]
-    findings += [f"{key}: in the budget, but there is no such kernel" for key in budget.keys() - found.keys()]
+    findings += [
+        f"{key}: in the budget, but there is no such kernel" for key in budget.keys() - found.keys()
+    ]
     for key in found.keys() & budget.keys():
         for fact, allowed in budget[key].items():
             value = found[key].get(fact)

@@ -17,7 +17,7 @@ sys.path.insert(0, str(ROOT / "tools"))
 
 import kernel_arguments as ka  # noqa: E402 - needs the path above
 import kernels  # noqa: E402
-from ptxsim import Buffer, Fault, Machine, Program  # noqa: E402
+from ptxsim import Buffer, FaultError, Machine, Program  # noqa: E402
 
 if kernels.nvcc() is None:
     pytest.skip("there is no nvcc here to compile the CUDA kernels", allow_module_level=True)
@@ -260,5 +260,5 @@ def test_the_simulator_notices_what_a_device_would_not(
     segment = (source.base, target.base, count, scale_offset(encoded, shape))
     arguments = ka.decode_arguments(shape, [segment] * launches)
     kernel = machine.program.find("decode_kernel", "DataTypeE0E")
-    with pytest.raises(Fault, match=words):
+    with pytest.raises(FaultError, match=words):
         machine.launch(kernel, (2, launches), ka.THREADS, arguments)

@@ -8,9 +8,9 @@ from collections import Counter
 import numpy as np
 import numpy.typing as npt
 
-from ptxsim.memory import Buffer, Bytes, Fault, Memory, Threads
+from ptxsim.memory import Buffer, Bytes, FaultError, Memory, Threads
 from ptxsim.operations import OPERATIONS, SOURCE_TYPES, check
-from ptxsim.program import Instruction, Kernel, Program, Unsupported
+from ptxsim.program import Instruction, Kernel, Program, UnsupportedError
 from ptxsim.values import Array, bits_of, immediate, numpy_type
 
 _PARAMETERS = 0x1000  # address of the arguments, in a space of their own
@@ -110,7 +110,7 @@ class _Run:
             while self.live.any():
                 able = self.live & ~self.waiting
                 if not able.any():
-                    raise Fault("shfl: lanes wait for others that have left or are elsewhere")
+                    raise FaultError("shfl: lanes wait for others that have left or are elsewhere")
                 at = int(self.next[able].min())
                 threads = np.flatnonzero(self.live & (self.next == at))
                 instruction = self.kernel.code[at]
@@ -128,7 +128,7 @@ class _Run:
     def meet(self, instruction: Instruction, threads: Threads) -> Threads:
         """Make lanes wait until their whole warp is there; return those that may go on."""
         if instruction.guard is not None:
-            raise Unsupported(str(instruction))
+            raise UnsupportedError(str(instruction))
         here = np.bincount(self.warp[threads], minlength=int(self.warp.max()) + 1)
         complete = here[self.warp[threads]] == 32
         self.waiting[threads] = ~complete
@@ -152,12 +152,10 @@ class _Run:
             self.repack(instruction, threads)
         elif name in OPERATIONS:
             types = SOURCE_TYPES.get(name, lambda i: (i.type,) * 3)(instruction)
-            sources = [
-                self.read(o, t, threads) for o, t in zip(operands[1:], types, strict=False)
-            ]
+            sources = [self.read(o, t, threads) for o, t in zip(operands[1:], types, strict=False)]
             self.write(operands[0], OPERATIONS[name](instruction, *sources), threads)
         else:
-            raise Unsupported(str(instruction))
+            raise UnsupportedError(str(instruction))
 
     # Registers
 
@@ -225,7 +223,7 @@ class _Run:
     def addresses(self, operand: str, threads: Threads) -> Threads:
         match = _ADDRESS.match(operand)
         if match is None:
-            raise Unsupported(operand)
+            raise UnsupportedError(operand)
         return self.read(match[1], "u64", threads).astype(np.int64) + int(match[2] or 0)
 
     def load(self, instruction: Instruction, threads: Threads) -> None:
@@ -237,19 +235,19 @@ class _Run:
         if space == "param":
             at = addresses - _PARAMETERS
             if (at < 0).any() or (at + size > self.arguments.size).any() or (at % size).any():
-                raise Fault(f"{instruction}: outside the arguments")
+                raise FaultError(f"{instruction}: outside the arguments")
             rows = self.arguments[at[:, None] + np.arange(size)]
         elif space == "global":
             rows = self.memory.load(addresses, size, self.identity[threads])
         else:
-            raise Unsupported(str(instruction))
+            raise UnsupportedError(str(instruction))
         values = np.ascontiguousarray(rows).view(kind)
         for column, target in enumerate(targets):
             self.write(target, values[:, column], threads)
 
     def store(self, instruction: Instruction, threads: Threads) -> None:
         if instruction.modifiers[0] != "global":
-            raise Unsupported(str(instruction))
+            raise UnsupportedError(str(instruction))
         sources = _VECTOR.findall(instruction.operands[1])
         values = [self.read(source, instruction.type, threads) for source in sources]
         rows = np.ascontiguousarray(np.stack(values, axis=1)).view(np.uint8)
@@ -261,12 +259,12 @@ class _Run:
     def shuffle(self, instruction: Instruction, threads: Threads) -> None:
         """shfl.sync.bfly over whole warps, which is what block reductions use."""
         if instruction.modifiers != ("sync", "bfly", "b32"):
-            raise Unsupported(str(instruction))
+            raise UnsupportedError(str(instruction))
         targets, source, distance, clamp, mask = instruction.operands
         masks = self.read(mask, "u32", threads)
         clamps = self.read(clamp, "u32", threads)
         if (masks != 0xFFFFFFFF).any() or (clamps != 31).any():
-            raise Unsupported(f"{instruction}: not over the whole warp")
+            raise UnsupportedError(f"{instruction}: not over the whole warp")
         brought = np.zeros(self.next.size, np.uint32)
         brought[threads] = self.read(source, "b32", threads)
         partner = self.lane[threads] ^ self.read(distance, "u32", threads).astype(np.int64)

@@ -12,7 +12,7 @@ _NOBODY = -1
 _SEVERAL = -2
 
 
-class Fault(Exception):
+class FaultError(Exception):
     """A kernel touched memory in a way that a device would punish, or leave to chance."""
 
 
@@ -64,7 +64,7 @@ class Memory:
             me = threads[chosen][:, None]
             stored_by = buffer.stored_by[offsets]
             if ((stored_by != _NOBODY) & (stored_by != me)).any():
-                raise Fault("a thread loads what another one stores")
+                raise FaultError("a thread loads what another one stores")
             before = buffer.loaded_by[offsets]
             other = (before != _NOBODY) & (before != me)
             buffer.loaded_by[offsets] = np.where(other, _SEVERAL, me)
@@ -80,12 +80,12 @@ class Memory:
             me = threads[chosen][:, None]
             loaded_by = buffer.loaded_by[offsets]
             if ((loaded_by != _NOBODY) & (loaded_by != me)).any():
-                raise Fault("a thread stores what another one loads")
+                raise FaultError("a thread stores what another one loads")
             if (buffer.stored_by[offsets] != _NOBODY).any():
-                raise Fault("a byte is stored twice")
+                raise FaultError("a byte is stored twice")
             buffer.stored_by[offsets] = me
             if (buffer.stored_by[offsets] != me).any():
-                raise Fault("a byte is stored twice")
+                raise FaultError("a byte is stored twice")
             buffer.bytes[offsets] = rows[chosen]
 
     def _places(
@@ -94,7 +94,9 @@ class Memory:
         """Split an access by the buffers that it falls into."""
         misaligned = addresses % size != 0
         if misaligned.any():
-            raise Fault(f"misaligned {what} of {size} bytes by thread {threads[misaligned][0]}")
+            raise FaultError(
+                f"misaligned {what} of {size} bytes by thread {threads[misaligned][0]}"
+            )
         bases = np.array([buffer.base for buffer in self.buffers], np.int64)
         owner = np.searchsorted(bases, addresses, "right") - 1
         places = []
@@ -104,6 +106,6 @@ class Memory:
             offsets = addresses[chosen] - buffer.base
             outside = (offsets < 0) | (offsets + size > buffer.bytes.size)
             if index < 0 or outside.any():
-                raise Fault(f"{what} out of bounds by thread {threads[chosen][outside][0]}")
+                raise FaultError(f"{what} out of bounds by thread {threads[chosen][outside][0]}")
             places.append((chosen, buffer, offsets[:, None] + np.arange(size)))
         return places

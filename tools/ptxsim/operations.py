@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from ptxsim.program import Instruction, Unsupported
+from ptxsim.program import Instruction, UnsupportedError
 from ptxsim.values import Array, as_device, bits_of, numpy_type, to_bfloat16, to_float16
 
 Operation = Callable[..., Array]
@@ -33,7 +33,7 @@ def _multiply(instruction: Instruction, x: Array, y: Array) -> Array:
         return _wide(x, kind) * _wide(y, kind)
     if "hi" in instruction.modifiers:
         if bits_of(kind) > 32:
-            raise Unsupported(str(instruction))
+            raise UnsupportedError(str(instruction))
         product = _wide(x, kind) * _wide(y, kind)
         return (product >> product.dtype.type(bits_of(kind))).astype(x.dtype)
     return as_device(x * y)
@@ -41,13 +41,13 @@ def _multiply(instruction: Instruction, x: Array, y: Array) -> Array:
 
 def _multiply_add(instruction: Instruction, x: Array, y: Array, z: Array) -> Array:
     if instruction.type.startswith("f"):
-        raise Unsupported(str(instruction))
+        raise UnsupportedError(str(instruction))
     return _multiply(instruction, x, y) + z
 
 
 def _divide(instruction: Instruction, x: Array, y: Array) -> Array:
     if instruction.type != "f32":
-        raise Unsupported(str(instruction))
+        raise UnsupportedError(str(instruction))
     return as_device(x / y)
 
 
@@ -63,7 +63,9 @@ def _extreme(pick: Callable[[Array, Array], Array]) -> Operation:
             halves = x.view(np.int16), y.view(np.int16)
             return pick(*halves).view(np.uint32)
         if instruction.type.startswith("f"):
-            raise Unsupported(str(instruction))  # which of 0 and -0, and NaN, is best not asked
+            raise UnsupportedError(
+                str(instruction)
+            )  # which of 0 and -0, and NaN, is best not asked
         return pick(x, y)
 
     return operation
@@ -103,7 +105,7 @@ def _set_predicate(instruction: Instruction, x: Array, y: Array, *previous: Arra
     elif name in _COMPARE:
         result = _COMPARE[name](x, y) & ~unordered
     else:
-        raise Unsupported(str(instruction))
+        raise UnsupportedError(str(instruction))
     if previous:
         combine = {"and": np.logical_and, "or": np.logical_or, "xor": np.logical_xor}
         result = combine[instruction.modifiers[1]](result, previous[0])
@@ -137,12 +139,12 @@ def _convert(instruction: Instruction, x: Array, *low: Array) -> Array:
         return x.astype(np.float32)
     if to[0] in "us" and of[0] in "us" and not rounding:
         return x.astype(numpy_type(to))
-    raise Unsupported(str(instruction))
+    raise UnsupportedError(str(instruction))
 
 
 def _permute(instruction: Instruction, x: Array, y: Array, selector: Array) -> Array:
     if instruction.modifiers != ("b32",):
-        raise Unsupported(str(instruction))
+        raise UnsupportedError(str(instruction))
     words = [(source >> np.uint32(8 * i)) & np.uint32(255) for source in (x, y) for i in range(4)]
     table = np.stack(words)
     result = np.zeros(x.shape, np.uint32)
@@ -156,7 +158,7 @@ def _permute(instruction: Instruction, x: Array, y: Array, selector: Array) -> A
 
 def _extract(instruction: Instruction, x: Array, position: Array, length: Array) -> Array:
     if not ((length > 0) & (position + length <= bits_of(instruction.type))).all():
-        raise Unsupported(f"{instruction}: a field that leaves the word")
+        raise UnsupportedError(f"{instruction}: a field that leaves the word")
     wide = x.astype(np.int64) >> position.astype(np.int64)
     limit = np.int64(1) << length.astype(np.int64)
     field = wide & limit - 1
@@ -167,7 +169,7 @@ def _extract(instruction: Instruction, x: Array, position: Array, length: Array)
 
 def _funnel_shift(instruction: Instruction, low: Array, high: Array, amount: Array) -> Array:
     if instruction.modifiers[:2] != ("l", "wrap") or instruction.type != "b32":
-        raise Unsupported(str(instruction))
+        raise UnsupportedError(str(instruction))
     both = high.astype(np.uint64) << np.uint64(32) | low.astype(np.uint64)
     shifted = both << (amount & 31).astype(np.uint64)
     return (shifted >> np.uint64(32)).astype(np.uint32)
@@ -224,9 +226,9 @@ _INEXACT = {"approx", "ftz", "full", "sat"}
 
 
 def check(instruction: Instruction) -> None:
-    """Raise `Unsupported` for an instruction without a meaning to the bit."""
+    """Raise `UnsupportedError` for an instruction without a meaning to the bit."""
     modifiers = set(instruction.modifiers)
     if modifiers & _INEXACT:
-        raise Unsupported(str(instruction))
+        raise UnsupportedError(str(instruction))
     if instruction.name in _ROUNDED and "f32" in modifiers and "rn" not in modifiers:
-        raise Unsupported(f"{instruction}: rounding is not stated")
+        raise UnsupportedError(f"{instruction}: rounding is not stated")

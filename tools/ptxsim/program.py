@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass, field
 
 
-class Unsupported(Exception):
+class UnsupportedError(Exception):
     """An instruction or directive that has no meaning here."""
 
 
@@ -105,7 +105,7 @@ def _parse_body(kernel: Kernel, body: str) -> None:
         elif label := re.match(r"(\$?\w+):$", statement):
             kernel.labels[label[1]] = len(kernel.code)
         elif statement.startswith("."):
-            raise Unsupported(f"{kernel.name}: {statement}")
+            raise UnsupportedError(f"{kernel.name}: {statement}")
         else:
             kernel.code.append(_parse_instruction(statement))
 
@@ -113,7 +113,7 @@ def _parse_body(kernel: Kernel, body: str) -> None:
 def _parse_instruction(statement: str) -> Instruction:
     match = _INSTRUCTION.match(statement)
     if match is None:
-        raise Unsupported(statement)
+        raise UnsupportedError(statement)
     name, *modifiers = match[3].split(".")
     operands = tuple(operand.strip() for operand in _OPERAND.findall(match[4]))
     return Instruction(match[2], match[1] == "!", name, tuple(modifiers), operands)
