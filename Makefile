@@ -83,7 +83,7 @@ CTEST := ctest --output-on-failure --timeout 300 --parallel $(JOBS)
 PYTEST := $(BIN)/python -m pytest
 
 .PHONY: test
-test: test-cpp test-consumer test-rules test-python test-kernels test-sanitizers
+test: test-cpp test-consumer test-rules test-kernels test-python test-sanitizers
 
 .PHONY: test-cpp
 test-cpp: build-cpp

@@ -14,8 +14,10 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import re
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -206,6 +208,9 @@ def main() -> int:
     if kernels.nvcc() is None:
         print("kernel_budget: skipped, there is no nvcc here to compile the CUDA kernels")
         return 0
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        tasks = [(f, a) for f in kernels.FAMILIES for a in kernels.ARCHITECTURES]
+        list(pool.map(lambda task: kernels.resources(*task), tasks))  # compiles side by side
     found: dict[str, Any] = {}
     findings: list[str] = []
     for architecture in kernels.ARCHITECTURES:

@@ -96,9 +96,8 @@ struct EncodedSegment {
   std::int64_t first_element;
 };
 
-/// Encodes the blocks of a warp's tile. All lanes must call it, and lose `x`;
-/// `written(vector, live, codes, scale)`
-/// is called for each of the lane's vectors that is not past the end.
+/// Encodes the blocks of a warp's tile. All lanes must call it, and lose `x`. Calls
+/// `written(vector, live, codes, scale)` for each of the lane's vectors that is not past the end.
 template <class Format, bool kStochastic, int kVectors, class Written>
 __device__ __forceinline__ void encode_tile(const Tiles<kVectors>& tile,
                                             float (&x)[kVectors][kVector], const BlockShape& shape,
