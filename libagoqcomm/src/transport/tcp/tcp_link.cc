@@ -95,8 +95,11 @@ void TcpLink::post(const Outgoing& message, Inbox& inbox) {
 }
 
 bool TcpLink::progress(Inbox& inbox) {
+  const std::uint64_t before = taken_;
   const bool sent = send_some(inbox);
-  return receive_some(inbox) || sent;
+  const bool received = receive_some(inbox);
+  // A message that was buffered, and has only now found its place, moves nothing on the socket.
+  return sent || received || taken_ != before;
 }
 
 bool TcpLink::send_some(Inbox& inbox) {
@@ -251,6 +254,7 @@ void TcpLink::begin_message(Inbox& inbox) {
 void TcpLink::end_body(Inbox& inbox) {
   reading_ = Reading::kHeader;
   body_ = nullptr;
+  ++taken_;
   inbox.on_received(receive_);
 }
 
