@@ -33,6 +33,8 @@ if(AGOQ_WITH_CUDA)
     ${CMAKE_CURRENT_LIST_DIR}/cuda/device.cu
     ${CMAKE_CURRENT_LIST_DIR}/cuda/encode.cu
     ${CMAKE_CURRENT_LIST_DIR}/cuda/sum.cu)
+  # Named although CMake would add it: users of a static libagoqcomm must link it too.
+  target_link_libraries(agoqcomm PRIVATE CUDA::cudart_static)
   target_link_options(agoqcomm PRIVATE LINKER:--exclude-libs,libcudart_static.a)
 else()
   target_sources(agoqcomm PRIVATE ${CMAKE_CURRENT_LIST_DIR}/cuda/without_cuda.cc)
