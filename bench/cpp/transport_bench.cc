@@ -11,6 +11,7 @@
 #include <poll.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -223,21 +224,46 @@ class OverTransport final : public Method {
   std::vector<Ticket> receives_;
 };
 
-/// Figures of one method at one size, one for each repetition.
-using Figures = std::map<std::string, std::vector<double>>;
+/// What one method took at one size, one entry for each repetition. Seconds of the processor are
+/// this process's: unlike the others they hold on a busy machine, too.
+struct Figures {
+  std::vector<double> wall;
+  std::vector<double> processor;
+};
+using FiguresByMethod = std::map<std::string, Figures>;
 
+double processor_seconds() {
+  timespec time{};
+  ::clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &time);
+  return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
+}
+
+template <typename Body>
+void time_it(Figures& figures, Body&& body) {
+  const double wall = now();
+  const double processor = processor_seconds();
+  body();
+  figures.wall.push_back(now() - wall);
+  figures.processor.push_back(processor_seconds() - processor);
+}
+
+double ratio(const std::vector<double>& plain, const std::vector<double>& other) {
+  std::vector<double> ratios;
+  for (std::size_t i = 0; i < plain.size(); ++i) ratios.push_back(plain[i] / other[i]);
+  return median(ratios);
+}
+
+/// One row a method; `to_figure` turns the median seconds into what is reported as `unit`.
+template <typename ToFigure>
 void write_rows(std::ostream& out, const std::string& unit, std::size_t bytes,
-                const Figures& figures, bool larger_is_better, bool& first) {
-  const std::vector<double>& plain = figures.at("plain");
-  for (const auto& [name, values] : figures) {
-    std::vector<double> ratios;
-    for (std::size_t i = 0; i < values.size(); ++i) {
-      ratios.push_back(larger_is_better ? values[i] / plain[i] : plain[i] / values[i]);
-    }
-    out << (first ? "" : ",") << "\n    {\"bytes\": " << bytes << ", \"method\": \"" << name
-        << "\", \"" << unit << "\": " << median(values)
-        << ", \"speed_against_plain\": " << median(ratios) << "}";
-    first = false;
+                const FiguresByMethod& methods, ToFigure&& to_figure) {
+  const Figures& plain = methods.at("plain");
+  for (const auto& [name, figures] : methods) {
+    out << "    {\"bytes\": " << bytes << ", \"method\": \"" << name << "\", \"" << unit
+        << "\": " << to_figure(median(figures.wall))
+        << ", \"speed_against_plain\": " << ratio(plain.wall, figures.wall)
+        << ", \"processor_speed_against_plain\": " << ratio(plain.processor, figures.processor)
+        << "},\n";
   }
 }
 
@@ -251,38 +277,37 @@ std::string measure(const Settings& settings, Store& store, int rank) {
 
   std::ostringstream json;
   json.precision(4);
-  json << "{\n  \"version\": \"" << version() << "\",\n  \"rows\": [";
-  bool first = true;
   for (const std::size_t bytes : {std::size_t{8}, std::size_t{4} << 10, std::size_t{64} << 10}) {
     constexpr int kRounds = 500;
-    Figures microseconds;
+    FiguresByMethod figures;
     for (int repetition = 0; repetition < settings.repetitions; ++repetition) {
       for (auto& [name, method] : methods) {
         method->ping_pong(bytes, 20);
-        const double start = now();
-        method->ping_pong(bytes, kRounds);
-        microseconds[name].push_back(1e6 * (now() - start) / (2 * kRounds));
+        time_it(figures[name], [&] { method->ping_pong(bytes, kRounds); });
       }
     }
-    write_rows(json, "one_way_us", bytes, microseconds, false, first);
+    write_rows(json, "one_way_us", bytes, figures,
+               [](double seconds) { return 1e6 * seconds / (2 * kRounds); });
   }
   for (std::size_t bytes = std::size_t{64} << 10; bytes <= std::size_t{1} << 20; bytes *= 4) {
-    const int count =
-        static_cast<int>((static_cast<std::size_t>(settings.megabytes) << 20) / bytes);
-    Figures gigabytes;
+    const std::size_t total = static_cast<std::size_t>(settings.megabytes) << 20;
+    FiguresByMethod figures;
     for (int repetition = 0; repetition < settings.repetitions; ++repetition) {
       for (auto& [name, method] : methods) {
         method->ping_pong(1, 10);
-        const double start = now();
-        method->stream(bytes, count);
-        method->ping_pong(1, 1);
-        gigabytes[name].push_back(2e-9 * static_cast<double>(bytes) * count / (now() - start));
+        time_it(figures[name], [&] {
+          method->stream(bytes, static_cast<int>(total / bytes));
+          method->ping_pong(1, 1);
+        });
       }
     }
-    write_rows(json, "both_ways_gb_per_s", bytes, gigabytes, true, first);
+    write_rows(json, "both_ways_gb_per_s", bytes, figures,
+               [&](double seconds) { return 2e-9 * static_cast<double>(total) / seconds; });
   }
-  json << "\n  ]\n}\n";
-  return json.str();
+  std::string rows = json.str();
+  rows.erase(rows.size() - 2);  // The last comma.
+  return std::string("{\n  \"version\": \"") + version() + "\",\n  \"rows\": [\n" + rows +
+         "\n  ]\n}\n";
 }
 
 Settings parse(int count, char** arguments) {
