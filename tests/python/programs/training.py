@@ -150,7 +150,7 @@ def ddp_find_unused_parameters(me: Rank) -> None:
     _check_gradients(me, used, exact)
 
 
-def _bfloat16_hook(group: dist.ProcessGroup | None, bucket: dist.GradBucket):
+def _bfloat16_hook(group, bucket):  # DDP cannot read annotations that are strings.
     """What default_hooks.bf16_compress_hook does; DDP refuses that very name without NCCL."""
     return default_hooks._compress_hook(torch.bfloat16, group, bucket)
 
