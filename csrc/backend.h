@@ -157,6 +157,9 @@ class AgoqBackend : public c10d::Backend {
   void run_all_gather(const Call& call, const TensorList& outputs, const at::Tensor& input,
                       const c10d::AllgatherOptions& options);
 
+  WorkPtr peer_work(Operation operation, c10d::OpType type, const char* title,
+                    const TensorList& tensors, const std::string& what, const Issue& issue);
+
   std::chrono::milliseconds timeout_or_default(std::chrono::milliseconds timeout) const;
   /// Makes all later calls fail with `reason`; the first reason stays.
   void fail(const std::string& reason);

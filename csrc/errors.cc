@@ -19,6 +19,10 @@ void throw_backend_error(const std::string& message) {
   std::rethrow_exception(make<c10::DistBackendError>(message));
 }
 
+void throw_network_error(const std::string& message) {
+  std::rethrow_exception(make<c10::DistNetworkError>(message));
+}
+
 std::exception_ptr to_torch_error(const std::exception_ptr& error) {
   try {
     std::rethrow_exception(error);

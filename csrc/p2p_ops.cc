@@ -1,5 +1,6 @@
 // Send and receive go to the inner backend at once, on the caller's thread: they match by tag, not
-// by order, and a receive's Work must be the inner one, which alone knows its source.
+// by order, so they need no turn among the collectives.
+#include <string>
 #include <utility>
 
 #include "backend.h"
@@ -7,29 +8,44 @@
 
 namespace agoq {
 
-WorkPtr AgoqBackend::send(TensorList& tensors, int destination, int tag) {
-  const auto& tensor = only(tensors, "send");
+using c10d::OpType;
+
+WorkPtr AgoqBackend::peer_work(Operation operation, OpType type, const char* title,
+                               const TensorList& tensors, const std::string& what,
+                               const Issue& issue) {
+  const auto& tensor = tensors.at(0);
+  const auto device = tensor.device().type();
   require_healthy();
-  const auto bytes = static_cast<std::int64_t>(tensor.nbytes());
-  communicator_->record_exact(Operation::kSend, ExactReason::kOperation, tensor.numel(), bytes, 0);
-  return coalesced(inner(tensor.device().type())->send(tensors, destination, tag),
-                   tensor.device().type());
+  const auto sent = operation == Operation::kSend ? static_cast<std::int64_t>(tensor.nbytes()) : 0;
+  communicator_->record_exact(operation,
+                              device == at::kCPU ? ExactReason::kOperation : ExactReason::kDevice,
+                              tensor.numel(), sent, 0);
+  auto work = issue(*inner(device));
+  // NCCL's work orders streams, and its coalesced calls return none.
+  if (device != at::kCPU || !work) return work;
+  return coalesced(
+      c10::make_intrusive<PeerWork>(rank_, type, title, tensors, what, std::move(work)), device);
+}
+
+WorkPtr AgoqBackend::send(TensorList& tensors, int destination, int tag) {
+  only(tensors, "send");
+  return peer_work(Operation::kSend, OpType::SEND, "agoq:send", tensors,
+                   "send to rank " + std::to_string(destination),
+                   [&](c10d::Backend& backend) { return backend.send(tensors, destination, tag); });
 }
 
 WorkPtr AgoqBackend::recv(TensorList& tensors, int source, int tag) {
-  const auto& tensor = only(tensors, "recv");
-  require_healthy();
-  communicator_->record_exact(Operation::kReceive, ExactReason::kOperation, tensor.numel(), 0, 0);
-  return coalesced(inner(tensor.device().type())->recv(tensors, source, tag),
-                   tensor.device().type());
+  only(tensors, "recv");
+  return peer_work(Operation::kReceive, OpType::RECV, "agoq:recv", tensors,
+                   "receive from rank " + std::to_string(source),
+                   [&](c10d::Backend& backend) { return backend.recv(tensors, source, tag); });
 }
 
 WorkPtr AgoqBackend::recvAnysource(TensorList& tensors, int tag) {
-  const auto& tensor = only(tensors, "recv from any source");
-  require_healthy();
-  communicator_->record_exact(Operation::kReceive, ExactReason::kOperation, tensor.numel(), 0, 0);
-  return coalesced(inner(tensor.device().type())->recvAnysource(tensors, tag),
-                   tensor.device().type());
+  only(tensors, "recv from any source");
+  return peer_work(Operation::kReceive, OpType::RECVANYSOURCE, "agoq:recvAnySource", tensors,
+                   "receive from any rank",
+                   [&](c10d::Backend& backend) { return backend.recvAnysource(tensors, tag); });
 }
 
 }  // namespace agoq

@@ -115,6 +115,27 @@ void AgoqWork::complete(std::exception_ptr error) {
   });
 }
 
+PeerWork::PeerWork(int rank, c10d::OpType type, const char* title, const TensorList& tensors,
+                   std::string what, WorkPtr inner)
+    : Work(rank, type, title, tensors), inner_(std::move(inner)), what_(std::move(what)) {}
+
+bool PeerWork::wait(std::chrono::milliseconds timeout) {
+  std::exception_ptr error;
+  bool done = false;
+  try {
+    done = inner_->wait(timeout);
+  } catch (...) {
+    error = std::current_exception();
+  }
+  // The base class ends the profiler's range; it may be told once.
+  if (!ended_.exchange(true)) finish(error);
+  if (error) {
+    throw_network_error("agoq: " + what_ + " failed on rank " + std::to_string(rank_) +
+                        "; gloo says: " + first_line(error));
+  }
+  return done;
+}
+
 GroupWork::GroupWork(int rank, std::vector<WorkPtr> parts)
     : Work(rank, c10d::OpType::COALESCED), parts_(std::move(parts)) {}
 

@@ -5,6 +5,7 @@
 #include <chrono>
 #include <exception>
 #include <memory>
+#include <string>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <vector>
 
@@ -46,6 +47,30 @@ class AgoqWork : public c10d::Work {
   /// Made when asked for: most callers only wait(), and marking a future costs a thread hand-off.
   c10::intrusive_ptr<c10::ivalue::Future> future_;
   c10::intrusive_ptr<c10::ivalue::Future> result_future_;
+};
+
+/// A send or receive of the inner backend under this backend's name, for profilers and errors.
+/// Thread-safe as the inner work is.
+class PeerWork : public c10d::Work {
+ public:
+  /// `what` is it in words, for errors: "send to rank 1".
+  PeerWork(int rank, c10d::OpType type, const char* title, const TensorList& tensors,
+           std::string what, WorkPtr inner);
+
+  bool isCompleted() override { return inner_->isCompleted(); }
+  bool isSuccess() const override { return inner_->isSuccess(); }
+  std::exception_ptr exception() const override { return inner_->exception(); }
+  int sourceRank() const override { return inner_->sourceRank(); }
+  bool wait(std::chrono::milliseconds timeout) override;
+  void synchronize() override { inner_->synchronize(); }
+  void abort() override { inner_->abort(); }
+  TensorList result() override { return inner_->result(); }
+  c10::intrusive_ptr<c10::ivalue::Future> getFuture() override { return inner_->getFuture(); }
+
+ private:
+  const WorkPtr inner_;
+  const std::string what_;
+  std::atomic<bool> ended_{false};
 };
 
 /// Several works as one: what endCoalescing() returns. Thread-safe as its parts are.
