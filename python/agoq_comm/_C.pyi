@@ -1,5 +1,7 @@
 """Types of the extension module. It takes addresses and names; users call the modules around it."""
 
+# ruff: noqa: N999 - the name of the extension
+
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
