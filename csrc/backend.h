@@ -55,6 +55,9 @@ struct Call {
   double factor = 1;
 };
 
+/// Collectives are overridden by the names that every torch since 2.11 has; the *_single names of
+/// 2.14 call them.
+///
 /// Thread-safe as any c10d::Backend: collectives must be called in the same order on all ranks. CPU
 /// collectives are queued and never block the caller. CUDA tensors go to the inner NCCL at once.
 class AgoqBackend : public c10d::Backend {

@@ -67,7 +67,7 @@ ReduceOp reduce_op_of(const c10d::ReduceOp& op) {
 
 double factor_of(const c10d::ReduceOp& op) {
   if (op.op_ != c10d::ReduceOp::PREMUL_SUM) return 1;
-  // NCCL's name, which every torch since 2.11 knows.
+  // The older of its two names, which every torch since 2.11 knows.
   const auto* supplement = static_cast<const c10d::NCCLPreMulSumSupplement*>(op.supplement_.get());
   TORCH_CHECK_VALUE(supplement, "agoq: PREMUL_SUM has no factor; make it with PREMUL_SUM(factor).");
   return supplement->tensor_factor.defined() ? supplement->tensor_factor.item<double>()
