@@ -73,9 +73,8 @@ def _parser() -> argparse.ArgumentParser:
 def _run(arguments: argparse.Namespace, lab: Lab) -> int:
     before = network.sent(lab)
     ranks.run(lab, arguments.command, arguments.timeout)
-    for host, (old, new) in enumerate(zip(before, network.sent(lab), strict=True)):
-        payload = formulas.payload(new[0] - old[0], new[1] - old[1])
-        print(f"host {host} sent {new[0] - old[0]} bytes, {payload} of them payload")
+    for host, payload in enumerate(measure.payload_since(lab, before)):
+        print(f"host {host} sent {payload} bytes of payload")
     return 0
 
 

@@ -49,6 +49,14 @@ def whole_message(lab: Lab, operation: str, size: int) -> int:
     return size * lab.ranks if operation == "allgather" else size
 
 
+def at_least(lab: Lab, operation: str, contender: str, size: int, itemsize: int) -> float:
+    """Bytes that must leave each host a call, whatever the algorithm, unless some go around."""
+    message: float = whole_message(lab, operation, size)
+    if contender == "agoq":
+        message = encoded(message, itemsize)
+    return two_level(lab, operation, message)
+
+
 def expected(lab: Lab, operation: str, contender: str, size: int, itemsize: int) -> float | None:
     """Bytes that must leave each host a call; None where nobody states the algorithm."""
     message: float = whole_message(lab, operation, size)

@@ -15,6 +15,7 @@ from linklab.topology import Lab
 _BENCH = Path(__file__).resolve().parents[1]
 _ITEMSIZE = 4  # of float32, the programs' default
 _TIMEOUT = 900.0
+_WARMUP = 2
 
 
 def _program(operation: str, size: int, *flags: str) -> list[str]:
@@ -36,12 +37,22 @@ def times(
     """
     with tempfile.TemporaryDirectory(prefix="linklab") as directory:
         written = Path(directory) / "result.json"
-        flags = ["-c", "-i", str(iterations), "-x", "2", "--vs", ",".join(contenders)]
+        flags = ["-c", "-i", str(iterations), "-x", str(_WARMUP), "--vs", ",".join(contenders)]
         command = _program(operation, size, *flags, "--json", str(written))
+        before = network.sent(lab)
         if mpi is None:
             ranks.run(lab, command, _TIMEOUT, echo=False)
         else:
             peers.run(mpi, lab, command, _TIMEOUT)
+        calls = iterations + _WARMUP + 1  # one more, whose result is checked
+        least = calls * sum(
+            formulas.at_least(lab, operation, name, size, _ITEMSIZE) for name in contenders
+        )
+        if min(payload_since(lab, before)) < least:
+            raise network.LabError(
+                f"fewer bytes left a host than {', '.join(contenders)} need: some went around the "
+                "links, through shared memory"
+            )
         return {row["contender"]: row for row in json.loads(written.read_text())["results"]}
 
 
@@ -93,9 +104,12 @@ def _sent(lab: Lab, operation: str, contender: str, size: int, calls: int) -> li
     before = network.sent(lab)
     flags = ["-i", str(calls), "-x", "0", "--backend", contender]
     ranks.run(lab, _program(operation, size, *flags), _TIMEOUT, echo=False)
+    return payload_since(lab, before)
+
+
+def payload_since(lab: Lab, before: list[tuple[int, int]]) -> list[int]:
+    """Return the payload that has left each host since `network.sent` returned `before`."""
     return [
-        formulas.payload(after_bytes - bytes_, after_frames - frames)
-        for (bytes_, frames), (after_bytes, after_frames) in zip(
-            before, network.sent(lab), strict=True
-        )
+        formulas.payload(new[0] - old[0], new[1] - old[1])
+        for old, new in zip(before, network.sent(lab), strict=True)
     ]

@@ -113,9 +113,13 @@ def launcher_variables(script: Path) -> dict[str, str]:
         "I_MPI_HYDRA_BOOTSTRAP_EXEC": str(script),
         "I_MPI_HYDRA_IFACE": INTERFACE,
         "I_MPI_FABRICS": "shm:ofi",
-        # libfabric, under both
+        # libfabric and UCX, under all of them; UCX would find that the hosts are one machine, and
+        # share memory past the links.
         "FI_PROVIDER": "tcp",
         "FI_TCP_IFACE": INTERFACE,
+        "UCX_TLS": "self,tcp",
+        "UCX_NET_DEVICES": INTERFACE,
+        "OMPI_MCA_pml": "ob1",
     }
 
 

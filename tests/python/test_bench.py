@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
-import subprocess
+import socket
 import sys
 from pathlib import Path
 
@@ -18,25 +18,22 @@ sys.path.insert(0, str(BENCH))
 
 from _common import command_line, launcher  # noqa: E402
 from _common.buffers import Buffers  # noqa: E402
+from programs import bench_program  # noqa: E402
+from ranks import launch, values  # noqa: E402
 
 PROGRAMS = sorted(path.stem for path in BENCH.glob("osu_*.py"))
 
 
-def run_program(program: str, *flags: str, size: int = 2) -> str:
-    """What the program prints under torchrun."""
-    done = subprocess.run(
-        [
-            *(sys.executable, "-m", "torch.distributed.run", "--standalone"),
-            *("--nproc-per-node", str(size), str(BENCH / f"{program}.py"), *flags),
-        ],
-        env={**os.environ, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"},
-        text=True,
-        capture_output=True,
-        timeout=200,
-        check=False,
+def run_program(program: str, *flags: str) -> str:
+    """What the program prints on two ranks."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    outcomes = launch(
+        bench_program.run, 2, timeout=120, program=program, flags=list(flags), port=port
     )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
+    assert values(outcomes) == [0, 0], outcomes[0].output
+    return outcomes[0].output
 
 
 # What a script does that plots OMB's output: # begins a comment, blanks separate columns.
