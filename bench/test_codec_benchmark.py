@@ -13,6 +13,7 @@ is not linear, in blocks of 256). Memcpy, and the fp32 addition, move the same n
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 import torch
@@ -49,11 +50,10 @@ def _torch_decode(codes: torch.Tensor, scales: torch.Tensor, out: torch.Tensor) 
     return out
 
 
-def _bitsandbytes() -> object:
-    functional = pytest.importorskip(
+def _bitsandbytes() -> Any:
+    return pytest.importorskip(
         "bitsandbytes.functional", reason="bitsandbytes is not installed: pip install bitsandbytes"
     )
-    return functional
 
 
 # Each returns the work that is timed, and a check that gives the numbers it stands for.

@@ -55,7 +55,9 @@ def _die_with_parent() -> None:
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
-def start(command: Sequence[str], environment: dict[str, str], log: IO[str]) -> subprocess.Popen:
+def start(
+    command: Sequence[str], environment: dict[str, str], log: IO[str]
+) -> subprocess.Popen[bytes]:
     """Start a process that ends when this one does, however that ends."""
     return subprocess.Popen(
         command,
@@ -77,7 +79,7 @@ def run(lab: Lab, command: Sequence[str], timeout: float, echo: bool = True) -> 
     """
     with tempfile.TemporaryDirectory(prefix="linklab") as directory:
         logs = [Path(directory) / f"rank{rank}.log" for rank in range(lab.ranks)]
-        processes = []
+        processes: list[subprocess.Popen[bytes]] = []
         try:
             for rank, log in enumerate(logs):
                 with log.open("w") as stream:
@@ -89,7 +91,9 @@ def run(lab: Lab, command: Sequence[str], timeout: float, echo: bool = True) -> 
         return logs[0].read_text(errors="replace")
 
 
-def _wait(processes: list[subprocess.Popen], logs: list[Path], timeout: float, echo: bool) -> None:
+def _wait(
+    processes: list[subprocess.Popen[bytes]], logs: list[Path], timeout: float, echo: bool
+) -> None:
     deadline = time.monotonic() + timeout
     with logs[0].open(errors="replace") as printed:
         while True:
@@ -109,7 +113,7 @@ def _wait(processes: list[subprocess.Popen], logs: list[Path], timeout: float, e
             time.sleep(0.1)
 
 
-def end(processes: list[subprocess.Popen]) -> None:
+def end(processes: list[subprocess.Popen[bytes]]) -> None:
     """End what still runs, by its id."""
     for process in processes:
         if process.poll() is None:

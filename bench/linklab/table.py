@@ -7,6 +7,7 @@ import os
 import platform
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -85,25 +86,22 @@ def _row(
                 row["median_ms"][label] = result["median_us"] / 1e3
             if result["valid"] is False:
                 row["failures"].append(f"{label}: relative error {result['relative_error']:.2e}")
-        base, agoq = results[names[0]], results["agoq"]
+        agoq = results["agoq"]
         row["agoq_faster_than"][mpi.family if mpi is not None else names[0]] = agoq["ratio"]
         for name in names[1:]:
             if name != "agoq":
                 # Both are known against the base, round by round; their quotient is of medians.
                 row["agoq_faster_than"][name] = agoq["ratio"] / results[name]["ratio"]
-        assert base["ratio"] == 1.0
 
-    _attempt(row, "times", lambda: compare(contenders))
+    _attempt(row, "times", partial(compare, contenders))
     for mpi in mpis:
-        _attempt(row, mpi.family, lambda mpi=mpi: compare(["mpi", "agoq"], mpi))
+        _attempt(row, mpi.family, partial(compare, ["mpi", "agoq"], mpi))
+
+    def count(contender: str) -> None:
+        row["egress"].append(measure.egress(lab, operation, contender, size).as_dict())
+
     for contender in ("exact", "agoq"):
-        _attempt(
-            row,
-            f"egress of {contender}",
-            lambda contender=contender: row["egress"].append(
-                measure.egress(lab, operation, contender, size).as_dict()
-            ),
-        )
+        _attempt(row, f"egress of {contender}", partial(count, contender))
     return row
 
 
