@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "link_sink.h"
+#include "transport/mesh/endpoint.h"
 #include "transport_group.h"
 
 namespace agoq::test {
@@ -103,6 +104,28 @@ TEST(TcpLink, ClosingWithoutAGoodbyeIsOne) {
   const LinkEnd end = end_of(*pair.near, sink);
   EXPECT_FALSE(end.goodbye);
   EXPECT_FALSE(end.culprit);
+}
+
+TEST(TcpLink, AResetAmidAMessageIsNamed) {
+  const UniqueFd listener = listen_at(Endpoint::inet("127.0.0.1", 0));
+  const Endpoint target = Endpoint::of_socket(listener.get());
+  UniqueFd far(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  ASSERT_EQ(::connect(far.get(), target.address(), target.bytes()), 0);
+  UniqueFd accepted(::accept4(listener.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+  ASSERT_TRUE(accepted);
+  TcpLink near(1, std::move(accepted), "near");
+  const FrameHeader header{FrameKind::kMessage, 1, 0, 4000};
+  ASSERT_EQ(::send(far.get(), &header, sizeof header, 0), static_cast<ssize_t>(sizeof header));
+  Sink sink;
+  near.progress(sink);
+  // Closing without lingering resets the connection.
+  const linger at_once{1, 0};
+  ::setsockopt(far.get(), SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once);
+  far.reset();
+  const LinkEnd end = end_of(near, sink);
+  EXPECT_FALSE(end.goodbye);
+  EXPECT_NE(end.reason.find("reset"), std::string::npos) << end.reason;
+  EXPECT_EQ(sink.received, 0);
 }
 
 TEST(TcpLink, LeavingWithUnsentMessagesSaysNothing) {
