@@ -33,7 +33,7 @@ BUDGET = Path(__file__).with_name("kernel_budget.json")
 ISSUED_PER_SECOND = 132 * 128 * 1.98e9
 COPIED_BYTES_PER_SECOND = 4.3e12
 
-_FORBIDDEN = {
+FORBIDDEN = {
     "fused arithmetic": re.compile(r"\b(?:fma|mad)\.[\w.]*f(?:16|32|64)"),
     "flushing or approximate arithmetic": re.compile(r"\.(?:ftz|approx|full|sat)\b"),
     "arithmetic that does not state its rounding": re.compile(r"\b(?:add|sub|mul|div)\.f32"),
@@ -83,7 +83,7 @@ def static_facts(architecture: str) -> tuple[dict[str, dict[str, int]], list[str
         text = re.sub(r"//[^\n]*", "", kernels.ptx(family, architecture))
         for name, needs in kernels.resources(family, architecture).items():
             body, short = entry_text(text, name), short_name(name)
-            for what, pattern in _FORBIDDEN.items():
+            for what, pattern in FORBIDDEN.items():
                 if match := pattern.search(body):
                     findings.append(f"sm_{architecture} {short}: {what} ({match[0]})")
             facts[short] = needs | {
