@@ -162,6 +162,7 @@ class Report:
             "ranks": dist.get_world_size(),
             "dtype": str(self.settings.dtype).removeprefix("torch."),
             "device": self.settings.device,
+            "buffers": self.settings.library,
             "torch": torch.__version__,
             "machine": platform.machine(),
             "results": [asdict(result) for result in self.results],

@@ -52,11 +52,17 @@ def find_mpis(given: Sequence[str]) -> tuple[list[Mpi], dict[str, str]]:
         loads one MPI only.
     """
     missing: dict[str, str] = {}
-    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
-    found = list(given) or [program for program in [shutil.which("mpirun", path=path)] if program]
+    first = shutil.which("mpirun", path=_path_for(sys.executable))
+    found = list(given) or [program for program in [first] if program]
     mpis = []
     for program in found:
-        done = subprocess.run([program, "--version"], text=True, capture_output=True, check=False)
+        done = subprocess.run(
+            [program, "--version"],
+            env={**os.environ, "PATH": _path_for(program)},
+            text=True,
+            capture_output=True,
+            check=False,
+        )
         family = classify(done.stdout + done.stderr)
         beside = Path(program).with_name("python")
         python = str(beside) if beside.exists() else sys.executable
@@ -71,6 +77,11 @@ def find_mpis(given: Sequence[str]) -> tuple[list[Mpi], dict[str, str]]:
         if family not in measured and family not in missing:
             missing[family] = f"no mpirun of it was given or found (pip install {package})"
     return mpis, missing
+
+
+def _path_for(program: str) -> str:
+    """Return PATH with the program's own folder first: an mpirun may be a script around others."""
+    return f"{Path(program).parent}{os.pathsep}{os.environ.get('PATH', '')}"
 
 
 def find_oneccl() -> str | None:
@@ -152,6 +163,7 @@ def run(mpi: Mpi, lab: Lab, command: Sequence[str], timeout: float) -> None:
         environment = {
             "OMP_NUM_THREADS": "1",
             **kept,
+            "PATH": _path_for(mpi.mpirun),
             **ranks.interface_variables(),
             **launcher_variables(lab, script),
         }
