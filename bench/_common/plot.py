@@ -33,9 +33,10 @@ def draw(report: dict[str, Any], path: Path) -> None:
     times, ratios = axes
     for name, results in series.items():
         milliseconds = [result["median_us"] / 1e3 for result in results]
-        times.plot(sizes, milliseconds, marker="o", label=name)
+        (line,) = times.plot(sizes, milliseconds, marker="o", label=name)
         if name != base:
-            ratios.plot(sizes, [result["ratio"] for result in results], marker="o", label=name)
+            relative = [result["ratio"] for result in results]
+            ratios.plot(sizes, relative, marker="o", label=name, color=line.get_color())
     times.set(ylabel="median time, ms", yscale="log")
     ratios.axhline(1.0, color="grey", linewidth=1, label=base)
     ratios.set(ylabel=f"times faster than {base}")
@@ -50,7 +51,8 @@ def draw(report: dict[str, Any], path: Path) -> None:
         axis.grid(alpha=0.3)
         axis.legend()
     figure.suptitle(
-        f"{report['benchmark']}, {report['dtype']}, {report['ranks']} ranks, {report['device']}"
+        f"{report['benchmark']} {report['test']}, {report['dtype']}, {report['ranks']} ranks, "
+        f"{report['device']}"
     )
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=150)

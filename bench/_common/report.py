@@ -159,6 +159,7 @@ class Report:
         """Everything, with what is needed to read it."""
         return {
             "benchmark": self.title,
+            "test": self.kind.test,
             "ranks": dist.get_world_size(),
             "dtype": str(self.settings.dtype).removeprefix("torch."),
             "device": self.settings.device,
