@@ -28,8 +28,8 @@ TEST(Segment, APeerSeesWhatTheOwnerWrites) {
   EXPECT_EQ(theirs->data()[own->data_bytes() - 1], std::byte{42});
   own->ring(2).tail.store(7);
   EXPECT_EQ(theirs->ring(2).tail.load(), 7u);
-  theirs->slot(kSlots - 1).users.store(9);
-  EXPECT_EQ(own->slot(kSlots - 1).users.load(), 9u);
+  theirs->slot(own->slots() - 1).users.store(9);
+  EXPECT_EQ(own->slot(own->slots() - 1).users.load(), 9u);
 }
 
 void expect_unsupported(const UniqueFd& fd, int ranks) {
@@ -57,6 +57,22 @@ TEST(Segment, MoreMemoryThanThereIsIsRefusedAndNotTaken) {
     FAIL() << "a pebibyte was granted";
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), ErrorCode::kUnsupported) << error.what();
+  }
+}
+
+TEST(Segment, CopySlotsOverlapNeitherEachOtherNorSendBuffers) {
+  for (const int ranks : {2, 5, 64}) {
+    const auto own = Segment::create(ranks, kBytes);
+    std::byte* end = own->data() + own->buffer_bytes();
+    EXPECT_GE(own->buffer_bytes(), std::size_t{64} << 10);
+    for (int reader = 0; reader < ranks; ++reader) {
+      for (std::uint32_t number = 0; number < kCopySlots; ++number) {
+        EXPECT_EQ(own->copy_data(reader, number), end);
+        end += own->copy_bytes();
+        EXPECT_LT(own->copy_slot(reader, number), own->slots());
+      }
+    }
+    EXPECT_EQ(end, own->data() + own->data_bytes());
   }
 }
 
@@ -132,7 +148,7 @@ std::optional<LinkEnd> end_after(const Descriptor& descriptor, std::uint32_t tai
 Descriptor message(std::uint64_t bytes, std::uint64_t offset, std::uint64_t data,
                    std::uint64_t piece_bytes, std::uint32_t slot) {
   Descriptor descriptor{Descriptor::Kind::kMessage, 0, {}};
-  descriptor.piece = {1, bytes, offset, data, piece_bytes, slot, 1};
+  descriptor.piece = {1, bytes, offset, data, piece_bytes, slot};
   return descriptor;
 }
 
@@ -144,13 +160,13 @@ TEST(ShmLink, ASoundDescriptorIsTaken) {
 TEST(ShmLink, ADescriptorThatLeadsOutOfTheSegmentEndsTheLink) {
   const std::uint64_t huge = ~std::uint64_t{0};
   const Descriptor wrong[] = {
-      message(100, 0, kBytes * 2, 100, 0),  // Data behind the end,
-      message(100, 0, huge - 50, 100, 0),   // so far that the sum wraps;
-      message(huge, 0, 0, huge, 0),         // a piece larger than the segment;
-      message(100, 50, 0, 50, 0),           // a second piece without a first;
-      message(100, 0, 0, 200, 0),           // a piece larger than its message;
-      message(100, 0, 0, 100, kSlots),      // a slot that there is not;
-      message(100, 0, 0, 0, kNoSlot),       // a piece of nothing.
+      message(100, 0, kBytes * 2, 100, 0),                     // Data behind the end,
+      message(100, 0, huge - 50, 100, 0),                      // so far that the sum wraps;
+      message(huge, 0, 0, huge, 0),                            // a piece larger than the segment;
+      message(100, 50, 0, 50, 0),                              // a second piece without a first;
+      message(100, 0, 0, 200, 0),                              // a piece larger than its message;
+      message(100, 0, 0, 100, kBufferSlots + 2 * kCopySlots),  // a slot that there is not;
+      message(100, 0, 0, 0, kNoSlot),                          // a piece of nothing.
       Descriptor{static_cast<Descriptor::Kind>(77), 0, {}},
   };
   for (const Descriptor& descriptor : wrong) {

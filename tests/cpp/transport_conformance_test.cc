@@ -113,13 +113,39 @@ TEST_P(Conformance, HoldsAsManySendBuffersAsItSays) {
       transport.post_send(held[static_cast<std::size_t>(i)], std::span(&peer, 1),
                           static_cast<Tag>(i));
     }
+    // The receiver, too, may hold them all at once.
+    std::vector<Ticket> received;
     for (int i = 0; i < count; ++i) {
-      const Ticket ticket = transport.post_receive(peer, static_cast<Tag>(i), kBytes);
-      complete(transport, ticket);
+      received.push_back(transport.post_receive(peer, static_cast<Tag>(i), kBytes));
+    }
+    complete(transport, received);
+    for (int i = 0; i < count; ++i) {
+      const Ticket ticket = received[static_cast<std::size_t>(i)];
       EXPECT_EQ(transport.received(ticket)[kBytes - 1], std::byte(i));
       transport.release(ticket);
     }
     flush(transport);
+  });
+}
+
+TEST_P(Conformance, MessagesOfCallersMayAllBeHeldByTheReceiver) {
+  constexpr std::size_t kBytes = 20000;
+  constexpr Tag kCount = 60;
+  const auto data = pattern(kBytes, 21);
+  run_group(kind(), 2, [&](Transport& transport) {
+    transport.begin_call(label_of(1));
+    const int peer = 1 - transport.rank();
+    std::vector<Ticket> received;
+    std::vector<Ticket> sent;
+    for (Tag tag = 0; tag < kCount; ++tag) {
+      received.push_back(transport.post_receive(peer, tag, kBytes));
+      sent.push_back(transport.post_send(data.data(), kBytes, std::span(&peer, 1), tag));
+    }
+    complete(transport, received);
+    complete(transport, sent);
+    for (const Ticket ticket : received) {
+      EXPECT_EQ(std::memcmp(transport.received(ticket), data.data(), kBytes), 0);
+    }
   });
 }
 

@@ -15,9 +15,10 @@ std::size_t rounded(std::size_t bytes) {
 
 }  // namespace
 
-Arena::Arena(std::shared_ptr<Segment> segment) : segment_(std::move(segment)), slots_(kSlots) {
-  free_[0] = segment_->data_bytes();
-  for (std::uint32_t slot = kSlots; slot-- > 0;) free_slots_.push_back(slot);
+Arena::Arena(std::shared_ptr<Segment> segment)
+    : segment_(std::move(segment)), slots_(kBufferSlots) {
+  free_[0] = segment_->buffer_bytes();
+  for (std::uint32_t slot = kBufferSlots; slot-- > 0;) free_slots_.push_back(slot);
 }
 
 std::optional<Arena::Slot> Arena::take(std::size_t bytes) {
@@ -91,7 +92,7 @@ void ArenaSendMemory::recycle(const SendBuffer& buffer) {
 
 int ArenaSendMemory::limit(std::size_t bytes) const {
   // Where readers of earlier messages leave no room, as many fit into private memory.
-  const std::size_t fitting = std::min<std::size_t>(arena_->bytes() / rounded(bytes), kSlots);
+  const std::size_t fitting = std::min<std::size_t>(arena_->bytes() / rounded(bytes), kBufferSlots);
   const int private_limit = heap_.limit(bytes);
   return fitting == 0 ? private_limit : std::min(static_cast<int>(fitting), private_limit);
 }

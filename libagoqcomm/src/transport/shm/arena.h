@@ -1,4 +1,4 @@
-// Arena: hands out the data of a rank's own segment.
+// Arena: hands out what of a rank's own segment is for SendBuffers.
 #pragma once
 
 #include <cstdint>
@@ -32,7 +32,7 @@ class Arena {
   std::uint64_t offset_of(const std::byte* data) const {
     return static_cast<std::uint64_t>(data - segment_->data());
   }
-  std::size_t bytes() const { return segment_->data_bytes(); }
+  std::size_t bytes() const { return segment_->buffer_bytes(); }
   const Segment& segment() const { return *segment_; }
 
  private:
@@ -53,8 +53,8 @@ class Arena {
   std::deque<std::uint32_t> used_;  ///< In the order of taking.
 };
 
-/// SendBuffers in the arena, or in private memory while the arena is full; what is private is
-/// copied into the arena when there is room.
+/// SendBuffers in the arena, or in private memory while the arena is full; what is private travels
+/// by way of the segment's copy slots.
 class ArenaSendMemory final : public SendMemory {
  public:
   ArenaSendMemory(std::shared_ptr<Arena> arena, std::size_t heap_bytes)

@@ -3,7 +3,11 @@
 //   SegmentHeader                       owner, but for `resting`, which a waking peer clears
 //   Ring of each rank of the mapping    owner writes descriptors and `tail`; the reader `head`
 //   SlotState of each slot              how many still need the slot: the owner adds, readers take
-//   data                                owner, while the slot is its; readers read
+//   data: SendBuffers | copies          owner, while the slot is its; readers read
+//
+// SendBuffers are of any size and may fill their part for as long as readers keep them. So that
+// other messages still get through, copies of the owner's private memory have a part of their own,
+// with a few slots of one size for each reader.
 //
 // A segment is a memfd: it has no name, so it goes with the last process that maps it.
 #pragma once
@@ -19,7 +23,8 @@
 namespace agoq {
 
 inline constexpr std::uint32_t kNoSlot = 0xffffffff;
-inline constexpr std::uint32_t kSlots = 1024;
+inline constexpr std::uint32_t kBufferSlots = 1024;
+inline constexpr std::uint32_t kCopySlots = 8;  ///< For each reader.
 inline constexpr std::uint32_t kRingEntries = 256;
 /// What a ring carries: the label of a call, or a message or a piece of it.
 struct Descriptor {
@@ -30,8 +35,7 @@ struct Descriptor {
     std::uint64_t offset;  ///< Of the piece in the message.
     std::uint64_t data;    ///< Of its bytes in the segment.
     std::uint64_t bytes;
-    std::uint32_t slot;    ///< kNoSlot for an empty message.
-    std::uint32_t copied;  ///< 1: a copy of the sender's private memory; 0: its SendBuffer.
+    std::uint32_t slot;  ///< kNoSlot for an empty message.
   };
 
   Kind kind;
@@ -70,8 +74,9 @@ static_assert(std::atomic<std::uint32_t>::is_always_lock_free);
 /// Not thread-safe; what lies in the memory is, as stated above.
 class Segment {
  public:
-  /// A new one for `ranks` ranks with `data_bytes` of data, all of it allocated now, so that no
-  /// later write can fail. Throws Error(kUnsupported) where there is no memory for it.
+  /// A new one for `ranks` ranks with `data_bytes` of data or the least that serves, all of it
+  /// allocated now, so that no later write can fail. Throws Error(kUnsupported) where there is no
+  /// memory for it.
   static std::shared_ptr<Segment> create(int ranks, std::size_t data_bytes);
   /// A peer's, which must be laid out for as many ranks and be sealed against shrinking. Throws
   /// Error(kUnsupported).
@@ -87,8 +92,17 @@ class Segment {
   /// The ring whose reader is the `index`-th rank.
   Ring& ring(int index) const;
   SlotState& slot(std::uint32_t slot) const;
+  std::uint32_t slots() const;
   std::byte* data() const { return base_ + data_offset_; }
   std::size_t data_bytes() const { return bytes_ - data_offset_; }
+  /// What of the data is for SendBuffers; it comes first.
+  std::size_t buffer_bytes() const;
+  /// The size of a copy slot: a larger message travels in pieces, and while one is read the next is
+  /// written.
+  std::size_t copy_bytes() const;
+  /// The slot of the `number`-th copy for the `reader`-th rank, and where its bytes lie.
+  std::uint32_t copy_slot(int reader, std::uint32_t number) const;
+  std::byte* copy_data(int reader, std::uint32_t number) const;
 
  private:
   Segment(int fd, int ranks, std::size_t bytes);

@@ -15,29 +15,20 @@ constexpr char kWake = 'w';
 constexpr char kGoodbye = 'g';
 constexpr char kGaveUp = 'f';
 
-// A larger message of the caller's memory travels in pieces: while one is read the next is written,
-// and both stay in cache.
-constexpr std::size_t kPieceBytes = std::size_t{128} << 10;
-// Copies that a peer has not read; more would not speed it up, and would keep memory from others.
-constexpr std::size_t kMostCopies = 8;
-constexpr std::size_t kFewestCopies = 2;
+// Of a peer's copy slots so many may be kept by receives until they are released. The others are
+// always emptied at once, so that whatever a caller holds back, the next message comes.
+constexpr std::uint32_t kMostKeptCopies = kCopySlots / 2;
 // After this much of one peer's the others get their turn.
 constexpr std::size_t kTurnBytes = std::size_t{1} << 20;
 // A thread that never sleeps looks at the doorbell this seldom, since it costs a system call.
 constexpr int kIdleTurns = 512;
-
-std::size_t most_copies(const Arena& arena) {
-  const std::size_t peers = std::max<std::size_t>(1, arena.segment().header().ranks - 1);
-  return std::clamp(arena.bytes() / 2 / peers / kPieceBytes, kFewestCopies, kMostCopies);
-}
 
 }  // namespace
 
 ShmLink::ShmLink(ShmEnds ends)
     : ends_(std::move(ends)),
       out_(ends_.own->segment().ring(ends_.peer_index)),
-      in_(ends_.theirs->ring(ends_.own_index)),
-      max_copies_(most_copies(*ends_.own)) {}
+      in_(ends_.theirs->ring(ends_.own_index)) {}
 
 void ShmLink::leave(const Farewell& farewell, Clock::time_point) noexcept {
   if (left_ || end_ || (!queue_.empty() && !farewell.failed)) return;
@@ -101,7 +92,7 @@ bool ShmLink::send_front(Inbox& inbox) {
   const Outgoing message = queue_.front();
   Descriptor descriptor{Descriptor::Kind::kMessage, call_, {}};
   Descriptor::Piece& piece = descriptor.piece;
-  piece = {message.tag, message.bytes, sent_of_front_, 0, 0, kNoSlot, 0};
+  piece = {message.tag, message.bytes, sent_of_front_, 0, 0, kNoSlot};
   Arena& arena = *ends_.own;
   if (const auto slot = ArenaSendMemory::slot_of(message.handle); slot != kNoSlot) {
     piece.slot = slot;
@@ -109,22 +100,16 @@ bool ShmLink::send_front(Inbox& inbox) {
     piece.bytes = message.bytes;
     arena.add_user(slot);
   } else if (message.bytes != 0) {
-    // This link stays a user of its copies, and so sees when it is the last.
-    while (!copies_.empty() && arena.segment().slot(copies_.front()).users.load() == 1) {
-      arena.drop_user(copies_.front());
-      copies_.pop_front();
-    }
-    if (copies_.size() >= max_copies_) return false;
-    const std::size_t bytes = std::min(kPieceBytes, message.bytes - sent_of_front_);
-    const auto copy = arena.take(bytes);
-    if (!copy) return false;
-    std::memcpy(copy->data, message.data + sent_of_front_, bytes);
-    arena.add_user(copy->index);
-    copies_.push_back(copy->index);
-    piece.slot = copy->index;
-    piece.data = arena.offset_of(copy->data);
+    const std::uint32_t number = free_copy();
+    if (number == kCopySlots) return false;
+    const Segment& segment = arena.segment();
+    std::byte* const copy = segment.copy_data(ends_.peer_index, number);
+    const std::size_t bytes = std::min(segment.copy_bytes(), message.bytes - sent_of_front_);
+    std::memcpy(copy, message.data + sent_of_front_, bytes);
+    piece.slot = segment.copy_slot(ends_.peer_index, number);
+    piece.data = arena.offset_of(copy);
     piece.bytes = bytes;
-    piece.copied = 1;
+    segment.slot(piece.slot).users.store(1, std::memory_order_relaxed);
   }
   publish(descriptor);
   turn_ += piece.bytes;
@@ -135,6 +120,18 @@ bool ShmLink::send_front(Inbox& inbox) {
     inbox.on_sent(message.send);
   }
   return true;
+}
+
+std::uint32_t ShmLink::free_copy() const {
+  // The lowest first: it is the one most likely in cache.
+  const Segment& segment = ends_.own->segment();
+  std::uint32_t number = 0;
+  while (number < kCopySlots) {
+    const std::uint32_t slot = segment.copy_slot(ends_.peer_index, number);
+    if (segment.slot(slot).users.load(std::memory_order_seq_cst) == 0) break;
+    ++number;
+  }
+  return number;
 }
 
 void ShmLink::publish(const Descriptor& descriptor) {
@@ -190,7 +187,8 @@ bool ShmLink::take(const Descriptor& descriptor, Inbox& inbox) {
 
 bool ShmLink::is_sound(const Descriptor::Piece& piece) const {
   const std::size_t room = ends_.theirs->data_bytes();
-  const bool has_slot = piece.slot < kSlots || (piece.slot == kNoSlot && piece.bytes == 0);
+  const bool has_slot =
+      piece.slot < ends_.theirs->slots() || (piece.slot == kNoSlot && piece.bytes == 0);
   return has_slot && piece.bytes <= room && piece.data <= room - piece.bytes &&
          piece.offset == body_got_ && piece.offset <= piece.message_bytes &&
          piece.bytes <= piece.message_bytes - piece.offset &&
@@ -200,13 +198,18 @@ bool ShmLink::is_sound(const Descriptor::Piece& piece) const {
 bool ShmLink::take_piece(const Descriptor& descriptor, Inbox& inbox) {
   const Descriptor::Piece& piece = descriptor.piece;
   const std::byte* const data = ends_.theirs->data() + piece.data;
-  const bool whole = piece.bytes == piece.message_bytes;
   if (piece.offset == 0) {
+    const bool is_copy = piece.slot != kNoSlot && piece.slot >= kBufferSlots;
+    const bool may_keep =
+        piece.bytes == piece.message_bytes && (!is_copy || kept_copies_ < kMostKeptCopies);
     const Placement placement =
         inbox.on_message({ends_.peer, descriptor.call, piece.tag, piece.message_bytes,
-                          whole ? data : nullptr, piece.copied == 0, piece.slot});
+                          may_keep ? data : nullptr, !is_copy, piece.slot});
     if (placement.action == Placement::Action::kNotNow) return false;
-    if (placement.action == Placement::Action::kKept) return true;
+    if (placement.action == Placement::Action::kKept) {
+      kept_copies_ += is_copy;
+      return true;
+    }
     body_ = placement.into;
     receive_ = placement.receive;
   }
@@ -226,7 +229,9 @@ void ShmLink::release(std::uint32_t slot) {
 }
 
 void ShmLink::give_back(std::uint64_t handle) {
-  release(static_cast<std::uint32_t>(handle));
+  const auto slot = static_cast<std::uint32_t>(handle);
+  if (slot != kNoSlot && slot >= kBufferSlots) --kept_copies_;
+  release(slot);
   wake_peer();
 }
 

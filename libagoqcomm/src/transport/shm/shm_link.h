@@ -53,6 +53,8 @@ class ShmLink final : public Link {
   bool take_piece(const Descriptor& descriptor, Inbox& inbox);
   bool is_sound(const Descriptor::Piece& piece) const;
   bool has_room() const;
+  /// The number of a copy slot that the peer has read, or kCopySlots.
+  std::uint32_t free_copy() const;
   void publish(const Descriptor& descriptor);
   void release(std::uint32_t slot);
   void wake_peer();
@@ -61,7 +63,6 @@ class ShmLink final : public Link {
   ShmEnds ends_;
   Ring& out_;
   Ring& in_;
-  std::size_t max_copies_;
   std::optional<LinkEnd> end_;
 
   std::uint32_t call_ = 0;
@@ -71,12 +72,12 @@ class ShmLink final : public Link {
   std::size_t sent_of_front_ = 0;
   bool left_ = false;
   std::uint32_t tail_ = 0;
-  std::deque<std::uint32_t> copies_;  ///< Slots filled by this link that the peer may still need.
 
   std::uint32_t head_ = 0;
   std::byte* body_ = nullptr;  ///< Where the pieces of a message go.
   std::size_t body_got_ = 0;
   std::uint64_t receive_ = 0;
+  std::uint32_t kept_copies_ = 0;  ///< Of the peer's copy slots, those that receives keep.
   std::size_t turn_ = 0;
 
   bool goodbye_ = false;
