@@ -3,7 +3,7 @@
 #   AGOQ_CUDA         AUTO: with CUDA where nvcc works; ON: required; OFF: never
 #   AGOQ_CUDA_ARCHS   machine code for these, and PTX of the newest for what comes later
 #   AGOQ_WITH_CUDA    the answer, for the rest of the build
-set(AGOQ_CUDA OFF CACHE STRING "CUDA kernels: AUTO, ON or OFF")
+set(AGOQ_CUDA AUTO CACHE STRING "CUDA kernels: AUTO, ON or OFF")
 set_property(CACHE AGOQ_CUDA PROPERTY STRINGS AUTO ON OFF)
 set(AGOQ_CUDA_ARCHS "80-real;90-real;100" CACHE STRING "CUDA architectures, as CMake names them")
 
