@@ -71,13 +71,56 @@ Bytes run_collectives(Communicator& communicator) {
   return all;
 }
 
-std::vector<Bytes> results_over(Kind kind, int size) {
+/// A run of random calls, the same on every rank: sizes, types, reductions, in place or not.
+Bytes run_random_calls(Communicator& communicator) {
+  constexpr DataType kTypes[] = {DataType::kFloat32, DataType::kFloat32, DataType::kBfloat16,
+                                 DataType::kFloat16, DataType::kFloat64, DataType::kInt32,
+                                 DataType::kUint8};
+  constexpr ReduceOp kOps[] = {ReduceOp::kSum, ReduceOp::kSum, ReduceOp::kMax};
+  const std::size_t size = static_cast<std::size_t>(communicator.size());
+  std::mt19937_64 plan(7);
+  std::mt19937_64 values(static_cast<std::uint64_t>(communicator.rank()) + 1);
+  Bytes all;
+  for (int call = 0; call < 150; ++call) {
+    const DataType type = kTypes[plan() % std::size(kTypes)];
+    const ReduceOp op = kOps[plan() % std::size(kOps)];
+    const std::int64_t count =
+        static_cast<std::int64_t>(plan() % (std::uint64_t{1} << (plan() % 17)));
+    const std::size_t bytes = static_cast<std::size_t>(count) * size_of(type);
+    // Bytes below 64 are small finite numbers in every type here.
+    Bytes in(bytes * size);
+    for (std::byte& byte : in) byte = std::byte(values() % 64);
+    Bytes out(bytes * size);
+    const std::vector<std::int64_t> counts(size, count);
+    std::vector<const void*> chunks_in;
+    std::vector<void*> chunks_out;
+    for (std::size_t rank = 0; rank < size; ++rank) {
+      chunks_in.push_back(in.data() + rank * bytes);
+      chunks_out.push_back(out.data() + rank * bytes);
+    }
+    switch (plan() % 3) {
+      case 0:
+        communicator.all_reduce(in.data(), out.data(), count, type, op);
+        break;
+      case 1:
+        communicator.reduce_scatter(chunks_in, counts, out.data(), type, op);
+        break;
+      default:
+        communicator.all_gather(in.data(), chunks_out, counts, type);
+    }
+    all.insert(all.end(), out.begin(), out.end());
+  }
+  return all;
+}
+
+std::vector<Bytes> results_over(Kind kind, int size,
+                                const std::function<Bytes(Communicator&)>& calls) {
   auto group = make_group(kind, size);
   std::vector<Bytes> results(group.size());
   run_threads(size, [&](int rank) {
     const auto index = static_cast<std::size_t>(rank);
     Communicator communicator(std::move(group[index]), options_of_tests());
-    results[index] = run_collectives(communicator);
+    results[index] = calls(communicator);
   });
   return results;
 }
@@ -86,8 +129,15 @@ class CommunicatorOver : public testing::TestWithParam<Kind> {};
 
 TEST_P(CommunicatorOver, GivesTheBitsOfInproc) {
   for (const int size : {2, 3, 5}) {
-    EXPECT_EQ(results_over(GetParam(), size), results_over(Kind::kInproc, size)) << size;
+    EXPECT_EQ(results_over(GetParam(), size, run_collectives),
+              results_over(Kind::kInproc, size, run_collectives))
+        << size;
   }
+}
+
+TEST_P(CommunicatorOver, GivesTheBitsOfInprocInARandomRun) {
+  EXPECT_EQ(results_over(GetParam(), 3, run_random_calls),
+            results_over(Kind::kInproc, 3, run_random_calls));
 }
 
 TEST_P(CommunicatorOver, NamesTheRankThatDiedAndTheOperation) {
