@@ -22,6 +22,10 @@ constexpr auto kIdle = std::chrono::nanoseconds(800);
 constexpr auto kSpin = std::chrono::nanoseconds(1500);
 // A yielding thread finds a message sooner than a sleeping one is woken, which costs about 5 us.
 constexpr auto kYield = std::chrono::microseconds(20);
+// But where a yield takes this long, others than the ranks want the core, and would get it for a
+// whole slice each time: so many waits then go to sleep at once, where a message wakes them.
+constexpr auto kSlowYield = std::chrono::microseconds(100);
+constexpr int kWaitsWithoutYield = 64;
 
 // How long the words about a failure may take, to all peers together.
 constexpr auto kFarewell = std::chrono::milliseconds(50);
@@ -292,9 +296,16 @@ void MeshTransport::wait(Clock::time_point deadline) {
   guarded([&] {
     if (mismatch_) return;
     const auto start = Clock::now();
-    for (auto now = start; now < deadline && now - start < kYield; now = Clock::now()) {
+    const auto last = std::min(deadline, start + (waits_without_yield_ > 0 ? kSpin : kYield));
+    if (waits_without_yield_ > 0) --waits_without_yield_;
+    for (auto now = start; now < last; now = Clock::now()) {
       if (progress() || mismatch_ || aborted_.load(std::memory_order_acquire)) return;
-      now - start < kSpin ? pause() : static_cast<void>(::sched_yield());
+      if (now - start < kSpin) {
+        pause();
+        continue;
+      }
+      ::sched_yield();
+      if (Clock::now() - now > kSlowYield) waits_without_yield_ = kWaitsWithoutYield;
     }
     if (Clock::now() < deadline) sleep(deadline);
   });

@@ -89,6 +89,7 @@ class MeshTransport final : public Transport, private Inbox {
   std::optional<LabelMismatch> mismatch_;
   std::optional<Error> failure_;
   Clock::time_point idle_since_{};  ///< Of the last progress() that moved nothing.
+  int waits_without_yield_ = 0;
   std::vector<struct pollfd> poll_;
 
   std::atomic<bool> aborted_{false};
