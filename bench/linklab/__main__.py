@@ -124,11 +124,14 @@ def _table(arguments: argparse.Namespace) -> int:
         arguments.mpirun,
     )
     print(table.markdown_head(), flush=True)
-    results = table.measure_all(plan, lambda line: print(line, flush=True))
-    if arguments.json is not None:
-        table.write_json(arguments.json, results)
-    if arguments.markdown is not None:
-        table.write(arguments.markdown, table.markdown(results))
+    results = table.new_results()
+    try:
+        table.measure_all(plan, results, lambda line: print(line, flush=True))
+    finally:
+        if arguments.json is not None:
+            table.write_json(arguments.json, results)
+        if arguments.markdown is not None:
+            table.write(arguments.markdown, table.markdown(results))
     return 0 if table.all_held(results) else 1
 
 

@@ -56,6 +56,9 @@ def find_mpis(given: Sequence[str]) -> tuple[list[Mpi], dict[str, str]]:
     found = list(given) or [program for program in [first] if program]
     mpis = []
     for program in found:
+        if shutil.which(program) is None:
+            missing[program] = "there is no such program"
+            continue
         done = subprocess.run(
             [program, "--version"],
             env={**os.environ, "PATH": _path_for(program)},

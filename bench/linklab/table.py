@@ -30,8 +30,22 @@ class Plan:
     mpiruns: Sequence[str] = ()
 
 
-def measure_all(plan: Plan, say: Callable[[str], None]) -> dict[str, Any]:
-    """Measure each row; one that fails says so and does not stop the others."""
+def new_results() -> dict[str, Any]:
+    """Return results without rows, on this machine."""
+    return {
+        "cpus": os.cpu_count(),
+        "machine": platform.machine(),
+        "kernel": platform.release(),
+        "missing": {},
+        "rows": [],
+    }
+
+
+def measure_all(plan: Plan, results: dict[str, Any], say: Callable[[str], None]) -> None:
+    """Measure row after row into `results`, so that an interrupted run keeps what it has.
+
+    A row that fails says so and does not stop the others.
+    """
     mpis, missing = peers.find_mpis(plan.mpiruns)
     contenders = list(_BASES)
     without_oneccl = peers.find_oneccl()
@@ -41,22 +55,15 @@ def measure_all(plan: Plan, say: Callable[[str], None]) -> dict[str, Any]:
         missing["oneCCL"] = without_oneccl
     for what, why in missing.items():
         say(f"not measured: {what}: {why}")
-    rows = []
+    results["missing"] = missing
     for hosts, per_host in plan.shapes:
         for rate in plan.rates:
             with laboratory(Lab(hosts, per_host, rate)) as lab:
                 for operation in plan.operations:
                     for size in plan.sizes:
                         row = _row(lab, operation, size, contenders, mpis, plan.iterations)
-                        rows.append(row)
+                        results["rows"].append(row)
                         say(markdown_row(row))
-    return {
-        "cpus": os.cpu_count(),
-        "machine": platform.machine(),
-        "kernel": platform.release(),
-        "missing": missing,
-        "rows": rows,
-    }
 
 
 def _row(

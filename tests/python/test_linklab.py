@@ -111,8 +111,9 @@ def test_an_mpirun_without_mpi4py_is_missing_and_says_so(tmp_path: Path) -> None
     python.write_text("#!/bin/sh\nexit 1\n")
     for program in (mpirun, python):
         program.chmod(0o755)
-    found, missing = peers.find_mpis([str(mpirun)])
+    found, missing = peers.find_mpis([str(mpirun), str(tmp_path / "none")])
     assert found == []
+    assert missing[str(tmp_path / "none")] == "there is no such program"
     assert missing["Open MPI"] == f"{python} has no mpi4py (pip install mpi4py)"
     python.write_text("#!/bin/sh\nexit 0\n")
     found, missing = peers.find_mpis([str(mpirun)])
