@@ -79,7 +79,7 @@ void SingleBlock::accumulate(EncodedBlocks in, float* accumulator) const {
 
 void SingleBlock::sum(const SumOfPieces& pieces, Elements& block) const {
   // -0 is what leaves every first piece as it is, a -0 of the owner's too.
-  for (int i = 0; i < format_.block; ++i) block.x[i] = -0.0f;
+  for (float& x : block.x) x = -0.0f;
   const std::int64_t first = index_ * format_.block;
   for (int rank = 0; rank < pieces.ranks; ++rank) {
     if (rank == pieces.own_rank) {
