@@ -181,7 +181,7 @@ void AgoqBackend::run_exact(const Call& call, const Issue& issue) {
       call.operation != Operation::kAllToAll && call.reason != ExactReason::kLayout;
   communicator_->check_call(call.operation, call.data_type, call.reduce,
                             counts_agree ? call.count : 0, call.root, core_options(call));
-  if (issue) wait_for_inner(call, issue);
+  wait_for_inner(call, issue);
   communicator_->record_exact(call.operation, call.reason, call.count,
                               least_bytes(call, rank_, size_), seconds_since(start));
 }
@@ -205,6 +205,11 @@ void AgoqBackend::wait_for_inner(const Call& call, const Issue& issue) {
     throw Error(gone.empty() && timed_out ? ErrorCode::kTimeout : ErrorCode::kPeerFailed, text,
                 gone.empty() ? std::nullopt : std::optional<int>(gone.front()));
   }
+}
+
+bool AgoqBackend::core_serves(const Call& call, const at::Tensor& tensor) const {
+  if (!tensor.is_cpu() || call.reason == ExactReason::kLayout) return false;
+  return call.reason == ExactReason::kNone || core_serves_exact_;
 }
 
 CallOptions AgoqBackend::core_options(const Call& call) const {

@@ -140,12 +140,11 @@ class AgoqBackend : public c10d::Backend {
                   std::function<void()> body);
   /// Serves the call by an inner backend: on the worker for the CPU, at once for other devices.
   WorkPtr exact(const Call& call, const TensorList& inputs, TensorList outputs, Issue issue);
-  /// The same on the worker: checks the call with the other ranks, issues it, waits for it. Without
-  /// an `issue` the check is all.
+  /// The same on the worker: checks the call with the other ranks, issues it, waits for it.
   void run_exact(const Call& call, const Issue& issue);
   void wait_for_inner(const Call& call, const Issue& issue);
-  /// Quantized, or exact over a transport that is faster than Gloo.
-  bool core_serves(const Call& call) const;
+  /// Quantized, or exact over a transport that is faster than Gloo; `tensor` is one of the call's.
+  bool core_serves(const Call& call, const at::Tensor& tensor) const;
   CallOptions core_options(const Call& call) const;
 
   Call reduction(Operation operation, c10d::OpType type, const char* title,
@@ -159,6 +158,10 @@ class AgoqBackend : public c10d::Backend {
                           const c10d::ReduceScatterOptions& options);
   void run_all_gather(const Call& call, const TensorList& outputs, const at::Tensor& input,
                       const c10d::AllgatherOptions& options);
+
+  /// The tensors that only the root of a gather or scatter has; throws ValueError.
+  TensorList list_of_root(std::vector<TensorList>& lists, const at::Tensor& own, const Call& call,
+                          const char* name) const;
 
   WorkPtr peer_work(Operation operation, c10d::OpType type, const char* title,
                     const TensorList& tensors, const std::string& what, const Issue& issue);

@@ -6,34 +6,13 @@
 #include <utility>
 
 #include "backend.h"
+#include "row_major.h"
 #include "tensor_checks.h"
 
 namespace agoq {
 namespace {
 
 using c10d::OpType;
-
-/// A tensor's numbers row by row: the tensor itself where it is laid out so, else a copy.
-class RowMajor {
- public:
-  explicit RowMajor(const at::Tensor& tensor) : tensor_(tensor), rows_(tensor.contiguous()) {}
-
-  const at::Tensor& tensor() const { return rows_; }
-  void* data() const { return rows_.data_ptr(); }
-  void write_back() const {
-    if (!rows_.is_same(tensor_)) tensor_.copy_(rows_);
-  }
-
- private:
-  at::Tensor tensor_;
-  at::Tensor rows_;
-};
-
-std::vector<std::int64_t> counts_of(const TensorList& tensors) {
-  std::vector<std::int64_t> counts;
-  for (const auto& tensor : tensors) counts.push_back(count_of(tensor));
-  return counts;
-}
 
 std::int64_t total_count(const TensorList& tensors) {
   const auto counts = counts_of(tensors);
@@ -55,18 +34,6 @@ void require_pieces(const at::Tensor& whole, const at::Tensor& piece, int size,
   TORCH_CHECK_TYPE(whole.scalar_type() == piece.scalar_type(), "agoq: ", operation,
                    " got an input and an output of different types, ", whole.scalar_type(), " and ",
                    piece.scalar_type(), "; they must be equal.");
-}
-
-void require_list(const TensorList& list, const at::Tensor& other, int size,
-                  const char* operation) {
-  TORCH_CHECK_VALUE(list.size() == static_cast<std::size_t>(size), "agoq: ", operation,
-                    " takes a list of ", size, " tensors, one for each rank, but got ", list.size(),
-                    ".");
-  for (const auto& tensor : list) {
-    TORCH_CHECK_TYPE(tensor.scalar_type() == other.scalar_type(), "agoq: ", operation,
-                     " got tensors of different types, ", tensor.scalar_type(), " and ",
-                     other.scalar_type(), "; they must be equal.");
-  }
 }
 
 /// Each rank's part of a row-by-row tensor.
@@ -113,15 +80,9 @@ Call AgoqBackend::gathering(OpType type, const char* title, const at::Tensor& te
   return call;
 }
 
-bool AgoqBackend::core_serves(const Call& call) const {
-  if (call.reason == ExactReason::kNone) return true;
-  return core_serves_exact_ &&
-         (call.operation == Operation::kAllGather || call.data_type != DataType::kOther);
-}
-
 void AgoqBackend::run_all_reduce(const Call& call, const at::Tensor& tensor,
                                  const c10d::AllreduceOptions& options) {
-  if (core_serves(call)) {
+  if (core_serves(call, tensor)) {
     const RowMajor rows(tensor);
     communicator_->all_reduce(rows.data(), rows.data(), call.count, call.data_type, call.reduce,
                               core_options(call));
@@ -138,13 +99,11 @@ void AgoqBackend::run_all_reduce(const Call& call, const at::Tensor& tensor,
 void AgoqBackend::run_reduce_scatter(const Call& call, const at::Tensor& output,
                                      const TensorList& inputs,
                                      const c10d::ReduceScatterOptions& options) {
-  if (core_serves(call) || !same_shapes(inputs)) {
+  if (core_serves(call, output) || !same_shapes(inputs)) {
     const RowMajor rows(output);
-    const std::vector<RowMajor> chunks(inputs.begin(), inputs.end());
-    std::vector<const void*> in;
-    for (const auto& chunk : chunks) in.push_back(chunk.data());
-    communicator_->reduce_scatter(in, counts_of(inputs), rows.data(), call.data_type, call.reduce,
-                                  core_options(call));
+    const RowMajorList chunks(inputs);
+    communicator_->reduce_scatter(chunks.pointers<const void*>(), counts_of(inputs), rows.data(),
+                                  call.data_type, call.reduce, core_options(call));
     rows.write_back();
     return;
   }
@@ -160,14 +119,12 @@ void AgoqBackend::run_reduce_scatter(const Call& call, const at::Tensor& output,
 
 void AgoqBackend::run_all_gather(const Call& call, const TensorList& outputs,
                                  const at::Tensor& input, const c10d::AllgatherOptions& options) {
-  if (core_serves(call) || !same_shapes(outputs)) {
+  if (core_serves(call, input) || !same_shapes(outputs)) {
     const RowMajor rows(input);
-    const std::vector<RowMajor> chunks(outputs.begin(), outputs.end());
-    std::vector<void*> out;
-    for (const auto& chunk : chunks) out.push_back(chunk.data());
-    communicator_->all_gather(rows.data(), out, counts_of(outputs), call.data_type,
-                              core_options(call));
-    for (const auto& chunk : chunks) chunk.write_back();
+    const RowMajorList chunks(outputs);
+    communicator_->all_gather(rows.data(), chunks.pointers<void*>(), counts_of(outputs),
+                              call.data_type, core_options(call));
+    chunks.write_back();
     return;
   }
   run_exact(call, [&](c10d::Backend& backend) {

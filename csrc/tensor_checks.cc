@@ -80,10 +80,38 @@ void require_reducible(const at::Tensor& tensor, std::string_view operation) {
                    "; convert the tensor to bfloat16 or float32 first.");
 }
 
+void require_list(const std::vector<at::Tensor>& list, const at::Tensor& other, int size,
+                  std::string_view operation) {
+  TORCH_CHECK_VALUE(list.size() == static_cast<std::size_t>(size), "agoq: ", operation,
+                    " takes a list of ", size, " tensors, one for each rank, but got ", list.size(),
+                    ".");
+  for (const auto& tensor : list) {
+    TORCH_CHECK_TYPE(tensor.scalar_type() == other.scalar_type(), "agoq: ", operation,
+                     " got tensors of different types, ", tensor.scalar_type(), " and ",
+                     other.scalar_type(), "; they must be equal.");
+  }
+}
+
+void require_equal_list(const std::vector<at::Tensor>& list, const at::Tensor& other, int size,
+                        std::string_view operation) {
+  require_list(list, other, size, operation);
+  for (const auto& tensor : list) {
+    TORCH_CHECK_VALUE(tensor.numel() == other.numel(), "agoq: ", operation,
+                      " got tensors of different sizes, ", tensor.numel(), " and ", other.numel(),
+                      " elements; they must be equal.");
+  }
+}
+
 at::Tensor& only(std::vector<at::Tensor>& tensors, const char* operation) {
   TORCH_CHECK_VALUE(tensors.size() == 1, "agoq: ", operation, " takes one tensor a rank, got ",
                     tensors.size(), ".");
   return tensors[0];
+}
+
+std::vector<std::int64_t> counts_of(const std::vector<at::Tensor>& tensors) {
+  std::vector<std::int64_t> counts;
+  for (const auto& tensor : tensors) counts.push_back(count_of(tensor));
+  return counts;
 }
 
 std::vector<at::Tensor> flatten(const std::vector<std::vector<at::Tensor>>& lists) {

@@ -13,12 +13,19 @@ namespace agoq {
 DataType data_type_of(const at::Tensor& tensor);
 /// Elements, or bytes where data_type_of() is kOther.
 std::int64_t count_of(const at::Tensor& tensor);
+std::vector<std::int64_t> counts_of(const std::vector<at::Tensor>& tensors);
 ReduceOp reduce_op_of(const c10d::ReduceOp& op);
 /// The factor of a PREMUL_SUM, 1 for any other op.
 double factor_of(const c10d::ReduceOp& op);
 
 /// Throws for CPU tensors of a type that nothing here can reduce.
 void require_reducible(const at::Tensor& tensor, std::string_view operation);
+/// A tensor for each rank, all of the type of `other`; throws ValueError and TypeError.
+void require_list(const std::vector<at::Tensor>& list, const at::Tensor& other, int size,
+                  std::string_view operation);
+/// The same, and all with as many elements as `other`.
+void require_equal_list(const std::vector<at::Tensor>& list, const at::Tensor& other, int size,
+                        std::string_view operation);
 /// One tensor where a list of exactly one belongs; throws ValueError.
 at::Tensor& only(std::vector<at::Tensor>& tensors, const char* operation);
 std::vector<at::Tensor> flatten(const std::vector<std::vector<at::Tensor>>& lists);

@@ -61,6 +61,32 @@ class AGOQ_API Communicator {
   void all_gather(const void* in, std::span<void* const> out, std::span<const std::int64_t> counts,
                   DataType type, const CallOptions& call = {});
 
+  // What is below is never quantized and moves any bytes; reduce() takes the types and operations
+  // of all_reduce().
+
+  /// `data` holds `count` elements, those of the root on every rank afterwards.
+  void broadcast(void* data, std::int64_t count, DataType type, int root,
+                 const CallOptions& call = {});
+  /// `in` and, on the root, `out` hold `count` elements and may be the same memory. `out` is not
+  /// touched on other ranks.
+  void reduce(const void* in, void* out, std::int64_t count, DataType type, ReduceOp op, int root,
+              const CallOptions& call = {});
+  /// `in` holds counts[rank()] elements; the root's out[r] receives counts[r] elements from rank r,
+  /// and out[root] may be `in`. `out` may be empty on other ranks.
+  void gather(const void* in, std::span<void* const> out, std::span<const std::int64_t> counts,
+              DataType type, int root, const CallOptions& call = {});
+  /// The root's in[r] holds counts[r] elements, which rank r receives in `out`; in[root] may be
+  /// `out`. `in` may be empty on other ranks.
+  void scatter(std::span<const void* const> in, std::span<const std::int64_t> counts, void* out,
+               DataType type, int root, const CallOptions& call = {});
+  /// in[r] holds in_counts[r] elements for rank r; out[r] receives out_counts[r] elements from it,
+  /// as many as it has for this rank. No two buffers overlap.
+  void all_to_all(std::span<const void* const> in, std::span<const std::int64_t> in_counts,
+                  std::span<void* const> out, std::span<const std::int64_t> out_counts,
+                  DataType type, const CallOptions& call = {});
+  /// Returns once every rank has called it.
+  void barrier(const CallOptions& call = {});
+
   /// For a call that something else will serve: checks that every rank makes the same one, in turn
   /// with the calls above, and moves no payload.
   void check_call(Operation operation, DataType type, ReduceOp op, std::int64_t count, int root,

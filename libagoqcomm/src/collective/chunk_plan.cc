@@ -9,6 +9,15 @@
 
 namespace agoq {
 
+void check_segments(std::int64_t segments, std::int64_t longest, std::int64_t segment_numel) {
+  if (segments <= kMaxSegments) return;
+  throw Error(ErrorCode::kInvalidArgument,
+              "a chunk of " + std::to_string(longest) + " elements makes " +
+                  std::to_string(segments) + " segments of " + std::to_string(segment_numel) +
+                  " elements, and a message tag counts up to " + std::to_string(kMaxSegments) +
+                  ": raise Options::segment_numel");
+}
+
 ChunkPlan::ChunkPlan(std::vector<std::int64_t> counts, std::int64_t block,
                      std::int64_t segment_numel)
     : counts_(std::move(counts)) {
@@ -19,13 +28,7 @@ ChunkPlan::ChunkPlan(std::vector<std::int64_t> counts, std::int64_t block,
   const std::int64_t wanted = std::clamp<std::int64_t>(segment_numel, 1, longest);
   segment_numel_ = (wanted + block - 1) / block * block;
   steps_ = (longest + segment_numel_ - 1) / segment_numel_;
-  if (steps_ > kMaxSegments) {
-    throw Error(ErrorCode::kInvalidArgument,
-                "a chunk of " + std::to_string(longest) + " elements makes " +
-                    std::to_string(steps_) + " segments of " + std::to_string(segment_numel_) +
-                    " elements, and a message tag counts up to " + std::to_string(kMaxSegments) +
-                    ": raise Options::segment_numel");
-  }
+  check_segments(steps_, longest, segment_numel_);
   offsets_.reserve(counts_.size() + 1);
   offsets_.push_back(0);
   for (const std::int64_t count : counts_) offsets_.push_back(offsets_.back() + count);

@@ -20,6 +20,10 @@ struct Segment {
   std::int64_t count = 0;
 };
 
+/// Throws Error(kInvalidArgument) where `segments` of `segment_numel` elements, which `longest`
+/// elements make, are more than a message tag can count.
+void check_segments(std::int64_t segments, std::int64_t longest, std::int64_t segment_numel);
+
 /// Value type. Equal on all ranks of a call, since it follows from what the call label holds.
 class ChunkPlan {
  public:

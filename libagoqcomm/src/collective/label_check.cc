@@ -1,15 +1,13 @@
 #include "collective/label_check.h"
 
 #include "collective/message_tag.h"
+#include "collective/peers.h"
 
 namespace agoq {
 
 void LabelCheck::post() {
   const Tag tag = message_tag(Phase::kLabel, 0);
-  std::vector<int> peers;
-  for (int distance = 1; distance < transport_.size(); ++distance) {
-    peers.push_back((transport_.rank() + distance) % transport_.size());
-  }
+  const std::vector<int> peers = peers_of(transport_);
   if (peers.empty()) return;
   for (const int peer : peers) receives_.add(peer, transport_.post_receive(peer, tag, 0), 0);
   sends_.push_back(transport_.post_send(nullptr, 0, peers, tag));

@@ -40,12 +40,16 @@ void SegmentExchange::sum_and_send(const ReceiveSet& pieces, const void* own, Ex
   release(pieces);
 }
 
-bool SegmentExchange::sends_complete() {
+std::int64_t SegmentExchange::sends_in_flight() {
   while (!value_sends_.empty() && transport_.test(value_sends_.front())) {
     transport_.release(value_sends_.front());
     value_sends_.pop_front();
   }
-  return value_sends_.empty() && transport_.sends_complete();
+  return std::ssize(value_sends_);
+}
+
+bool SegmentExchange::sends_complete() {
+  return sends_in_flight() == 0 && transport_.sends_complete();
 }
 
 void SegmentExchange::post_values(const void* values, std::size_t bytes, std::span<const int> peers,

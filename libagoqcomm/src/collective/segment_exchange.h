@@ -52,6 +52,8 @@ class SegmentExchange {
   void sum_and_send(const ReceiveSet& pieces, const void* own, Extent extent, void* out,
                     std::span<const int> peers, Tag tag);
 
+  /// Sends of the caller's memory that still need this rank, or stand behind one. Makes progress.
+  std::int64_t sends_in_flight();
   /// True once no send of this exchange needs this rank any more. Makes progress.
   bool sends_complete();
 

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "agoqcomm/error.h"
+#include "collective/peers.h"
 
 namespace agoq {
 namespace {
@@ -15,11 +16,12 @@ constexpr std::int64_t kMaxWindow = 4;
 }  // namespace
 
 StepWindow::StepWindow(Transport& transport, SegmentExchange& exchange, ChunkPlan plan)
-    : transport_(transport), exchange_(exchange), plan_(std::move(plan)), window_(kMaxWindow) {
+    : transport_(transport),
+      exchange_(exchange),
+      plan_(std::move(plan)),
+      peers_(peers_of(transport)),
+      window_(kMaxWindow) {
   const int size = transport_.size();
-  for (int distance = 1; distance < size; ++distance) {
-    peers_.push_back((transport_.rank() + distance) % size);
-  }
   send_buffer_limit_ = 0;
   if (!exchange_.uses_send_buffers()) return;
   const std::int64_t bytes = exchange_.message_bytes(plan_.segment_numel());

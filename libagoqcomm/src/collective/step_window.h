@@ -58,8 +58,7 @@ class StepWindow : public Collective {
   bool travels(int rank, std::int64_t step) const {
     return step == 0 || plan_.segment(rank, step).count > 0;
   }
-  /// Peers in the order of sending: the next rank first, so that not everyone sends to rank 0
-  /// first.
+  /// Peers in the order of sending.
   const std::vector<int>& peers() const { return peers_; }
   int rank() const { return transport_.rank(); }
 
@@ -71,7 +70,7 @@ class StepWindow : public Collective {
   bool retire();
   bool may_open();
 
-  std::vector<int> peers_;
+  const std::vector<int> peers_;
   std::int64_t window_;
   int send_buffer_limit_;       // 0: no step takes any.
   std::deque<Step> steps_;      // The open ones.

@@ -1,0 +1,161 @@
+#include "communicator_impl.h"
+
+#include "agoqcomm/version.h"
+#include "collective/all_gather.h"
+#include "collective/chunk_plan.h"
+#include "collective/exact_exchange.h"
+#include "collective/label_check.h"
+#include "collective/quantized_exchange.h"
+#include "collective/reduce_scatter.h"
+
+namespace agoq {
+
+Communicator::Impl::Impl(std::unique_ptr<Transport> transport, const Options& options)
+    : transport_(std::move(transport)), options_(options), codec_(options.format) {
+  options_.validate();
+}
+
+Communicator::Impl::~Impl() {
+  abort("the group was destroyed");
+  std::unique_lock lock(state_mutex_);
+  callers_gone_.wait(lock, [&] { return callers_ == 0; });
+}
+
+CallLabel Communicator::Impl::label(Operation operation, DataType type, ReduceOp op,
+                                    std::int64_t count, const CallOptions& call) const {
+  CallLabel label;
+  label.operation = operation;
+  label.type = type;
+  label.reduce_op = op;
+  label.count = count;
+  label.factor = op == ReduceOp::kPremulSum ? call.factor : 1.0f;
+  label.format = options_.format;
+  label.segment_numel = options_.segment_numel;
+  return label;
+}
+
+void Communicator::Impl::reduce_chunks(const CallLabel& label, std::span<const void* const> in,
+                                       std::span<const std::int64_t> counts, void* out,
+                                       const CallOptions& call) {
+  run(label, call, [&](Transport& transport, SegmentExchange& exchange, const CallLabel& running) {
+    const ChunkPlan plan = ChunkPlan::given(counts, block(running), options_.segment_numel);
+    return std::make_unique<ReduceScatter>(transport, exchange, plan, in, out);
+  });
+}
+
+void Communicator::Impl::gather_chunks(const CallLabel& label, const void* in,
+                                       std::span<void* const> out,
+                                       std::span<const std::int64_t> counts,
+                                       const CallOptions& call) {
+  run(label, call, [&](Transport& transport, SegmentExchange& exchange, const CallLabel& running) {
+    const ChunkPlan plan = ChunkPlan::given(counts, block(running), options_.segment_numel);
+    return std::make_unique<AllGather>(transport, exchange, plan, in, out);
+  });
+}
+
+void Communicator::Impl::exchange_chunks(const CallLabel& label, std::int64_t elements,
+                                         const PairChunks& chunks, const CallOptions& call) {
+  run(label, elements, call,
+      [&](Transport& transport, SegmentExchange& exchange, const CallLabel&) {
+        return std::make_unique<AllToAll>(transport, exchange, chunks, options_.segment_numel);
+      });
+}
+
+void Communicator::Impl::check_call(CallLabel label, const CallOptions& call) {
+  take_turn([&] {
+    label.call = calls_++;
+    LabelCheck check(*transport_);
+    double wait_seconds = 0;
+    run_call(*transport_, check, label, timeout(call), wait_seconds);
+  });
+}
+
+void Communicator::Impl::add(Operation operation, const OperationStats& more) {
+  const std::lock_guard lock(state_mutex_);
+  OperationStats& sum = of(stats_, operation);
+  sum.quantized_calls += more.quantized_calls;
+  sum.exact_calls += more.exact_calls;
+  for (int i = 0; i < kExactReasonCount; ++i) sum.exact_by_reason[i] += more.exact_by_reason[i];
+  sum.elements += more.elements;
+  sum.wire_bytes += more.wire_bytes;
+  sum.exact_bytes += more.exact_bytes;
+  sum.encode_seconds += more.encode_seconds;
+  sum.sum_seconds += more.sum_seconds;
+  sum.decode_seconds += more.decode_seconds;
+  sum.wait_seconds += more.wait_seconds;
+  sum.total_seconds += more.total_seconds;
+}
+
+Stats Communicator::Impl::stats() const {
+  const std::lock_guard lock(state_mutex_);
+  return stats_;
+}
+
+void Communicator::Impl::reset_stats() {
+  const std::lock_guard lock(state_mutex_);
+  stats_ = {};
+}
+
+std::string Communicator::Impl::describe() const {
+  std::string quantized;
+  for (const Operation operation :
+       {Operation::kAllReduce, Operation::kReduceScatter, Operation::kAllGather}) {
+    if (!options_.quantizes(operation)) continue;
+    quantized += (quantized.empty() ? "" : ", ") + std::string(to_string(operation));
+  }
+  const BlockFormat& format = options_.format;
+  std::string bits = std::to_string(format.bits_per_element());
+  bits.erase(bits.find_last_not_of('0') + 1);
+  return "agoqcomm " + std::string(version()) + ", rank " + std::to_string(rank()) + " of " +
+         std::to_string(size()) + ", transport " + std::string(transport_->name()) + "\n" +
+         "format " + format.name() + " (" + bits + " bits an element), " +
+         (options_.stochastic_rounding ? "stochastic rounding" : "rounding half to even") +
+         ", CPU kernels " + std::string(to_string(codec_.isa())) + "\n" +
+         "quantized: " + (quantized.empty() ? "nothing" : quantized) + "; from " +
+         std::to_string(options_.min_numel) + " elements up; segments of " +
+         std::to_string(options_.segment_numel) + " elements\n" + "timeout " +
+         std::to_string(options_.timeout.count()) + " ms\n";
+}
+
+void Communicator::Impl::abort(const std::string& reason) noexcept {
+  try {
+    fail("it was aborted: " + reason);
+  } catch (...) {
+    // Out of memory for the words: the transport still ends the call.
+    transport_->abort(reason);
+  }
+}
+
+void Communicator::Impl::throw_if_failed() const {
+  const std::lock_guard lock(state_mutex_);
+  if (failure_.empty()) return;
+  throw Error(ErrorCode::kAborted,
+              "this group has failed and must be made anew; the first failure was: " + failure_);
+}
+
+void Communicator::Impl::fail(const std::string& words) {
+  {
+    const std::lock_guard lock(state_mutex_);
+    if (failure_.empty()) failure_ = words;
+  }
+  transport_->abort(words);
+}
+
+std::unique_ptr<SegmentExchange> Communicator::Impl::make_exchange(const CallLabel& label,
+                                                                   OperationStats& counters) {
+  if (!label.quantized) {
+    return std::make_unique<ExactExchange>(*transport_, counters, label.type, label.reduce_op,
+                                           label.factor);
+  }
+  const float factor =
+      label.reduce_op == ReduceOp::kAvg ? 1.0f / static_cast<float>(size()) : label.factor;
+  Rounding rounding;
+  rounding.stochastic = options_.stochastic_rounding;
+  rounding.seed = options_.seed;
+  rounding.call = static_cast<std::uint32_t>(label.call);
+  rounding.rank = static_cast<std::uint32_t>(rank());
+  return std::make_unique<QuantizedExchange>(*transport_, counters, codec_, label.type, factor,
+                                             rounding);
+}
+
+}  // namespace agoq

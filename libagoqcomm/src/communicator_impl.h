@@ -1,0 +1,138 @@
+// What stands behind a Communicator: turns, failure, counters, and the run of one collective.
+#pragma once
+
+#include <condition_variable>
+#include <memory>
+#include <mutex>
+#include <new>
+#include <string>
+#include <utility>
+
+#include "agoqcomm/codec.h"
+#include "agoqcomm/communicator.h"
+#include "agoqcomm/error.h"
+#include "collective/all_to_all.h"
+#include "collective/call_driver.h"
+#include "collective/call_label.h"
+#include "collective/collective.h"
+#include "collective/segment_exchange.h"
+#include "collective/stopwatch.h"
+
+namespace agoq {
+
+/// Thread-safe as Communicator is.
+class Communicator::Impl {
+ public:
+  Impl(std::unique_ptr<Transport> transport, const Options& options);
+  ~Impl();
+
+  const Options& options() const { return options_; }
+  int rank() const { return transport_->rank(); }
+  int size() const { return transport_->size(); }
+
+  /// What every call says of itself; the caller adds what is its own.
+  CallLabel label(Operation operation, DataType type, ReduceOp op, std::int64_t count,
+                  const CallOptions& call) const;
+
+  /// What a chunk plan cuts in whole.
+  std::int64_t block(const CallLabel& label) const {
+    // Exact chunks are cut at whole cache lines of every type; no result depends on it.
+    constexpr std::int64_t kExactBlock = 64;
+    return label.quantized ? options_.format.block : kExactBlock;
+  }
+
+  /// Runs a collective that make(transport, exchange, label) builds, quantized or exact as
+  /// why_exact() says, and counts it with label.count elements.
+  template <typename Make>
+  void run(const CallLabel& label, const CallOptions& call, Make&& make) {
+    run(label, label.count, call, std::forward<Make>(make));
+  }
+  /// The same where the label cannot say how many `elements` this rank has.
+  template <typename Make>
+  void run(CallLabel label, std::int64_t elements, const CallOptions& call, Make&& make) {
+    const ExactReason reason =
+        why_exact(label.operation, label.type, label.reduce_op, label.count, size(), options_);
+    label.quantized = reason == ExactReason::kNone;
+    OperationStats counters;
+    take_turn([&] {
+      const Stopwatch stopwatch(counters.total_seconds);
+      label.call = calls_;
+      const std::unique_ptr<SegmentExchange> exchange = make_exchange(label, counters);
+      const std::unique_ptr<Collective> collective = make(*transport_, *exchange, label);
+      ++calls_;
+      run_call(*transport_, *collective, label, timeout(call), counters.wait_seconds);
+    });
+    counters.elements = elements;
+    (label.quantized ? counters.quantized_calls : counters.exact_calls) = 1;
+    if (!label.quantized) counters.exact_by_reason[static_cast<std::size_t>(reason)] = 1;
+    add(label.operation, counters);
+  }
+
+  // The three ways in which chunks move; each operation is one of them.
+  void reduce_chunks(const CallLabel& label, std::span<const void* const> in,
+                     std::span<const std::int64_t> counts, void* out, const CallOptions& call);
+  void gather_chunks(const CallLabel& label, const void* in, std::span<void* const> out,
+                     std::span<const std::int64_t> counts, const CallOptions& call);
+  void exchange_chunks(const CallLabel& label, std::int64_t elements, const PairChunks& chunks,
+                       const CallOptions& call);
+
+  void check_call(CallLabel label, const CallOptions& call);
+  void add(Operation operation, const OperationStats& more);
+  Stats stats() const;
+  void reset_stats();
+  std::string describe() const;
+  void abort(const std::string& reason) noexcept;
+
+ private:
+  /// Runs `call` when its turn comes, and marks the group failed where it throws.
+  template <typename Call>
+  void take_turn(Call&& call) {
+    struct Caller {
+      explicit Caller(Impl& owner) : impl(owner) {
+        const std::lock_guard lock(impl.state_mutex_);
+        ++impl.callers_;
+      }
+      ~Caller() {
+        const std::lock_guard lock(impl.state_mutex_);
+        if (--impl.callers_ == 0) impl.callers_gone_.notify_all();
+      }
+      Impl& impl;
+    };
+    const Caller caller(*this);
+    const std::lock_guard turn(call_mutex_);
+    throw_if_failed();
+    try {
+      call();
+    } catch (const Error& error) {
+      if (error.code() != ErrorCode::kInvalidArgument) fail(error.what());
+      throw;
+    } catch (const std::bad_alloc&) {
+      const char* words = "the machine is out of memory: lower Options::segment_numel";
+      fail(words);
+      throw Error(ErrorCode::kSystem, words);
+    }
+  }
+
+  void throw_if_failed() const;
+  void fail(const std::string& words);
+
+  std::chrono::milliseconds timeout(const CallOptions& call) const {
+    return call.timeout.value_or(options_.timeout);
+  }
+  std::unique_ptr<SegmentExchange> make_exchange(const CallLabel& label, OperationStats& counters);
+
+  const std::unique_ptr<Transport> transport_;
+  const Options options_;
+  const Codec codec_;
+
+  std::mutex call_mutex_;  // Held by the running call; taken before state_mutex_.
+  std::uint64_t calls_ = 0;
+
+  mutable std::mutex state_mutex_;
+  std::condition_variable callers_gone_;
+  int callers_ = 0;
+  std::string failure_;  // The first failure's words; empty while there is none.
+  Stats stats_{};
+};
+
+}  // namespace agoq
