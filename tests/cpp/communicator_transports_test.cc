@@ -2,6 +2,7 @@
 // is named with the operation.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
 #include <random>
 
@@ -81,7 +82,7 @@ Bytes run_random_calls(Communicator& communicator) {
   std::mt19937_64 plan(7);
   std::mt19937_64 values(static_cast<std::uint64_t>(communicator.rank()) + 1);
   Bytes all;
-  for (int call = 0; call < 150; ++call) {
+  for (int call = 0; call < 300; ++call) {
     const DataType type = kTypes[plan() % std::size(kTypes)];
     const ReduceOp op = kOps[plan() % std::size(kOps)];
     const std::int64_t count =
@@ -98,15 +99,32 @@ Bytes run_random_calls(Communicator& communicator) {
       chunks_in.push_back(in.data() + rank * bytes);
       chunks_out.push_back(out.data() + rank * bytes);
     }
-    switch (plan() % 3) {
+    const int root = static_cast<int>(plan() % size);
+    switch (plan() % 8) {
       case 0:
         communicator.all_reduce(in.data(), out.data(), count, type, op);
         break;
       case 1:
         communicator.reduce_scatter(chunks_in, counts, out.data(), type, op);
         break;
-      default:
+      case 2:
         communicator.all_gather(in.data(), chunks_out, counts, type);
+        break;
+      case 3:
+        communicator.broadcast(in.data(), count, type, root);
+        std::copy_n(in.data(), bytes, out.data());
+        break;
+      case 4:
+        communicator.reduce(in.data(), out.data(), count, type, op, root);
+        break;
+      case 5:
+        communicator.gather(in.data(), chunks_out, counts, type, root);
+        break;
+      case 6:
+        communicator.scatter(chunks_in, counts, out.data(), type, root);
+        break;
+      default:
+        communicator.all_to_all(chunks_in, counts, chunks_out, counts, type);
     }
     all.insert(all.end(), out.begin(), out.end());
   }

@@ -10,8 +10,7 @@
 namespace agoq::testing {
 namespace {
 
-constexpr DataType kMoved[] = {DataType::kFloat32, DataType::kBfloat16, DataType::kInt64,
-                               DataType::kBool, DataType::kOther};
+constexpr DataType kMoved[] = {DataType::kFloat32, DataType::kInt64, DataType::kOther};
 // None, less than a segment, whole segments, more.
 const std::vector<std::int64_t> kSomeCounts = {0, 1, 1000, 3000, 100007};
 

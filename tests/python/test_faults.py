@@ -72,6 +72,7 @@ def test_a_rank_that_never_calls_times_out(call: str) -> None:
         ("reduce op", ["reduction", "sum", "avg"]),
         ("operation", ["all_reduce", "reduce_scatter"]),
         ("quantized and exact", ["50003", "100"]),
+        ("root", ["broadcast", "root 0", "root 1"]),
     ],
 )
 def test_a_mismatch_names_the_field_and_both_values(case: str, words: list[str]) -> None:

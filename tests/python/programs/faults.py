@@ -98,6 +98,10 @@ MISMATCHES: dict[str, tuple[Callable[[], Any], Callable[[], Any]]] = {
     ),
     "operation": (CALLS["all_reduce"], CALLS["reduce_scatter"]),
     "quantized and exact": (CALLS["all_reduce"], CALLS["exact all_reduce"]),
+    "root": (
+        lambda: dist.broadcast(torch.ones(100), 0),
+        lambda: dist.broadcast(torch.ones(100), 1),
+    ),
 }
 
 
