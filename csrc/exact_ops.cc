@@ -41,8 +41,8 @@ std::vector<std::int64_t> split_counts(const at::Tensor& tensor,
 
 /// Where each rank's part starts.
 template <typename Pointer>
-std::vector<Pointer> split(const RowMajor& rows, DataType type,
-                           const std::vector<std::int64_t>& counts) {
+std::vector<Pointer> starts_of(const RowMajor& rows, DataType type,
+                               const std::vector<std::int64_t>& counts) {
   std::vector<Pointer> parts;
   auto* next = static_cast<std::byte*>(rows.data());
   for (const auto count : counts) {
@@ -182,8 +182,8 @@ WorkPtr AgoqBackend::alltoall_base(at::Tensor& output, at::Tensor& input,
   const auto out_counts = split_counts(output, output_splits, size_);
   return enqueue(call, {input}, {output}, [=, this] {
     const RowMajor in(input), out(output);
-    communicator_->all_to_all(split<const void*>(in, call.data_type, in_counts), in_counts,
-                              split<void*>(out, call.data_type, out_counts), out_counts,
+    communicator_->all_to_all(starts_of<const void*>(in, call.data_type, in_counts), in_counts,
+                              starts_of<void*>(out, call.data_type, out_counts), out_counts,
                               call.data_type, core_options(call));
     out.write_back();
   });

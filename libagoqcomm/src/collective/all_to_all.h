@@ -42,7 +42,7 @@ class AllToAll final : public Collective {
     int peer;
     std::byte* values;
     std::int64_t count;
-    std::int64_t posted = 0;      ///< Messages so far.
+    std::int64_t posted = 0;        ///< Messages so far.
     std::deque<Ticket> receives{};  ///< Of those posted that have not come; none of a sender.
   };
 
