@@ -59,7 +59,8 @@ struct Call {
 /// 2.14 call them.
 ///
 /// Thread-safe as any c10d::Backend: collectives must be called in the same order on all ranks. CPU
-/// collectives are queued and never block the caller. CUDA tensors go to the inner NCCL at once.
+/// collectives are queued and, but for small synchronous ones, do not block the caller. CUDA
+/// tensors go to the inner NCCL at once.
 class AgoqBackend : public c10d::Backend {
  public:
   AgoqBackend(int rank, int size, OptionsPtr options, Parts parts);
@@ -135,8 +136,10 @@ class AgoqBackend : public c10d::Backend {
  private:
   using Issue = std::function<WorkPtr(c10d::Backend&)>;
 
-  /// Queues `body` for the worker, which completes the returned Work with what it throws.
-  WorkPtr enqueue(const Call& call, const TensorList& inputs, TensorList outputs,
+  /// Queues `body` for the worker, which completes the returned Work with what it throws. A small
+  /// call that is not `async`, whose caller waits for it at once, runs on the caller's thread where
+  /// nothing is before it.
+  WorkPtr enqueue(const Call& call, bool async, const TensorList& inputs, TensorList outputs,
                   std::function<void()> body);
   /// Serves the call by an inner backend: on the worker for the CPU, at once for other devices.
   WorkPtr exact(const Call& call, const TensorList& inputs, TensorList outputs, Issue issue);

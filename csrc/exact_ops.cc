@@ -89,7 +89,7 @@ WorkPtr AgoqBackend::broadcast(TensorList& tensors, const c10d::BroadcastOptions
       return backend.broadcast(tensors, options);
     });
   }
-  return enqueue(call, tensors, tensors, [=, this] {
+  return enqueue(call, options.asyncOp, tensors, tensors, [=, this] {
     const RowMajor rows(tensor);
     communicator_->broadcast(rows.data(), call.count, call.data_type, call.root,
                              core_options(call));
@@ -116,7 +116,7 @@ WorkPtr AgoqBackend::reduce(TensorList& tensors, const c10d::ReduceOptions& opti
       return backend.reduce(tensors, inner_options);
     });
   }
-  return enqueue(call, tensors, tensors, [=, this] {
+  return enqueue(call, options.asyncOp, tensors, tensors, [=, this] {
     const RowMajor rows(tensor);
     communicator_->reduce(rows.data(), rows.data(), call.count, call.data_type, call.reduce,
                           call.root, core_options(call));
@@ -135,7 +135,7 @@ WorkPtr AgoqBackend::gather(std::vector<TensorList>& outputs, TensorList& inputs
     });
   }
   const auto list = list_of_root(outputs, input, call, "outputs");
-  return enqueue(call, inputs, list, [=, this] {
+  return enqueue(call, options.asyncOp, inputs, list, [=, this] {
     const RowMajor rows(input);
     const RowMajorList chunks(list);
     const std::vector<std::int64_t> counts(static_cast<std::size_t>(size_), call.count);
@@ -156,7 +156,7 @@ WorkPtr AgoqBackend::scatter(TensorList& outputs, std::vector<TensorList>& input
     });
   }
   const auto list = list_of_root(inputs, output, call, "inputs");
-  return enqueue(call, list, outputs, [=, this] {
+  return enqueue(call, options.asyncOp, list, outputs, [=, this] {
     const RowMajor rows(output);
     const RowMajorList chunks(list);
     const std::vector<std::int64_t> counts(static_cast<std::size_t>(size_), call.count);
@@ -180,7 +180,7 @@ WorkPtr AgoqBackend::alltoall_base(at::Tensor& output, at::Tensor& input,
   require_equal_types(output, input);
   const auto in_counts = split_counts(input, input_splits, size_);
   const auto out_counts = split_counts(output, output_splits, size_);
-  return enqueue(call, {input}, {output}, [=, this] {
+  return enqueue(call, options.asyncOp, {input}, {output}, [=, this] {
     const RowMajor in(input), out(output);
     communicator_->all_to_all(starts_of<const void*>(in, call.data_type, in_counts), in_counts,
                               starts_of<void*>(out, call.data_type, out_counts), out_counts,
@@ -203,7 +203,7 @@ WorkPtr AgoqBackend::alltoall(TensorList& outputs, TensorList& inputs,
   }
   require_list(inputs, inputs[0], size_, "all_to_all");
   require_list(outputs, inputs[0], size_, "all_to_all");
-  return enqueue(call, inputs, outputs, [=, this] {
+  return enqueue(call, options.asyncOp, inputs, outputs, [=, this] {
     const RowMajorList in(inputs), out(outputs);
     communicator_->all_to_all(in.pointers<const void*>(), counts_of(inputs), out.pointers<void*>(),
                               counts_of(outputs), call.data_type, core_options(call));
@@ -215,14 +215,15 @@ WorkPtr AgoqBackend::barrier(const c10d::BarrierOptions& options) {
   const Call call{Operation::kBarrier, OpType::BARRIER, "agoq:barrier", options.timeout};
   const bool on_cuda = (options.device && !options.device->is_cpu()) || !options.device_ids.empty();
   if (on_cuda && inner_.count(at::kCUDA)) return inner(at::kCUDA)->barrier(options);
-  return enqueue(call, {}, {}, [this, call] { communicator_->barrier(core_options(call)); });
+  return enqueue(call, options.asyncOp, {}, {},
+                 [this, call] { communicator_->barrier(core_options(call)); });
 }
 
 void AgoqBackend::monitoredBarrier(const c10d::BarrierOptions& options, bool wait_all_ranks) {
   // On the worker, since Gloo numbers its collectives in the order they are issued; without a
   // check of the call, since the missing ranks are what it is there to find.
   const Call call{Operation::kBarrier, OpType::BARRIER, "agoq:monitored_barrier", options.timeout};
-  enqueue(call, {}, {}, [this, options, wait_all_ranks] {
+  enqueue(call, true, {}, {}, [this, options, wait_all_ranks] {
     inner(at::kCPU)->monitoredBarrier(options, wait_all_ranks);
   })->wait(kNoTimeout);
 }

@@ -144,7 +144,8 @@ WorkPtr AgoqBackend::allreduce(TensorList& tensors, const c10d::AllreduceOptions
       return backend.allreduce(tensors, options);
     });
   }
-  return enqueue(call, tensors, tensors, [=, this] { run_all_reduce(call, tensor, options); });
+  return enqueue(call, options.asyncOp, tensors, tensors,
+                 [=, this] { run_all_reduce(call, tensor, options); });
 }
 
 WorkPtr AgoqBackend::allreduce_coalesced(TensorList& tensors,
@@ -164,7 +165,7 @@ WorkPtr AgoqBackend::allreduce_coalesced(TensorList& tensors,
         "agoq: all_reduce_coalesced takes dense tensors of one type; call all_reduce "
         "for each of the others.");
   }
-  return enqueue(call, tensors, tensors, [=, this] {
+  return enqueue(call, options.asyncOp, tensors, tensors, [=, this] {
     // One buffer, one call: many small tensors together are worth encoding, and cost one latency.
     TensorList flat;
     for (const auto& tensor : tensors) flat.push_back(tensor.reshape({-1}));
@@ -197,7 +198,7 @@ WorkPtr AgoqBackend::reduce_scatter(TensorList& outputs, std::vector<TensorList>
       return backend.reduce_scatter(outputs, inputs, options);
     });
   }
-  return enqueue(call, list, outputs,
+  return enqueue(call, options.asyncOp, list, outputs,
                  [=, this] { run_reduce_scatter(call, output, list, options); });
 }
 
@@ -212,7 +213,7 @@ WorkPtr AgoqBackend::_reduce_scatter_base(at::Tensor& output, at::Tensor& input,
       return backend._reduce_scatter_base(output, input, options);
     });
   }
-  return enqueue(call, {input}, {output}, [=, this] {
+  return enqueue(call, options.asyncOp, {input}, {output}, [=, this] {
     run_reduce_scatter(call, output, parts_of(input.contiguous(), size_), options);
   });
 }
@@ -234,7 +235,7 @@ WorkPtr AgoqBackend::reduce_scatter_tensor_coalesced(TensorList& outputs, Tensor
       return backend.reduce_scatter_tensor_coalesced(outputs, inputs, options);
     });
   }
-  return enqueue(calls[0], inputs, outputs, [=, this] {
+  return enqueue(calls[0], options.asyncOp, inputs, outputs, [=, this] {
     for (std::size_t i = 0; i < inputs.size(); ++i) {
       run_reduce_scatter(calls[i], outputs[i], parts_of(inputs[i].contiguous(), size_), options);
     }
@@ -259,7 +260,8 @@ WorkPtr AgoqBackend::allgather(std::vector<TensorList>& outputs, TensorList& inp
       return backend.allgather(outputs, inputs, options);
     });
   }
-  return enqueue(call, inputs, list, [=, this] { run_all_gather(call, list, input, options); });
+  return enqueue(call, options.asyncOp, inputs, list,
+                 [=, this] { run_all_gather(call, list, input, options); });
 }
 
 WorkPtr AgoqBackend::_allgather_base(at::Tensor& output, at::Tensor& input,
@@ -291,7 +293,7 @@ WorkPtr AgoqBackend::allgather_coalesced(std::vector<TensorList>& outputs, Tenso
       return backend.allgather_coalesced(outputs, inputs, options);
     });
   }
-  return enqueue(calls[0], inputs, flatten(outputs), [=, this] {
+  return enqueue(calls[0], options.asyncOp, inputs, flatten(outputs), [=, this] {
     for (std::size_t i = 0; i < inputs.size(); ++i) {
       run_all_gather(calls[i], lists[i], inputs[i], options);
     }
@@ -316,7 +318,7 @@ WorkPtr AgoqBackend::allgather_into_tensor_coalesced(TensorList& outputs, Tensor
                  : backend.allgather_into_tensor_coalesced(outputs, inputs, options);
     });
   }
-  return enqueue(calls[0], inputs, outputs, [=, this] {
+  return enqueue(calls[0], options.asyncOp, inputs, outputs, [=, this] {
     for (std::size_t i = 0; i < inputs.size(); ++i) {
       const RowMajor rows(outputs[i]);
       run_all_gather(calls[i], parts_of(rows.tensor(), size_), inputs[i], options);

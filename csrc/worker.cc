@@ -9,12 +9,20 @@ namespace agoq {
 /// Shared with the thread, which outlives the worker when the last task drops the backend.
 struct Worker::State {
   std::mutex mutex;
-  std::condition_variable changed;
+  std::condition_variable to_do;    // For the thread.
+  std::condition_variable is_idle;  // For drain().
   std::deque<std::function<void()>> tasks;
   bool running = false;
   bool stopped = false;
 
   bool idle() const { return tasks.empty() && !running; }
+
+  /// Ends a task that has run on any thread.
+  void end_task() {
+    running = false;
+    if (!tasks.empty() || stopped) to_do.notify_one();
+    if (tasks.empty()) is_idle.notify_all();
+  }
 };
 
 Worker::Worker() : state_(std::make_shared<State>()), thread_([state = state_] { run(state); }) {}
@@ -24,7 +32,7 @@ Worker::~Worker() {
     std::lock_guard lock(state_->mutex);
     state_->stopped = true;
   }
-  state_->changed.notify_all();
+  state_->to_do.notify_one();
   if (thread_.get_id() == std::this_thread::get_id()) {
     thread_.detach();
   } else {
@@ -37,19 +45,32 @@ void Worker::submit(std::function<void()> task) {
     std::lock_guard lock(state_->mutex);
     state_->tasks.push_back(std::move(task));
   }
-  state_->changed.notify_all();
+  state_->to_do.notify_one();
+}
+
+bool Worker::run_here(const std::function<void()>& task) {
+  {
+    std::lock_guard lock(state_->mutex);
+    if (!state_->idle()) return false;
+    state_->running = true;
+  }
+  task();
+  std::lock_guard lock(state_->mutex);
+  state_->end_task();
+  return true;
 }
 
 bool Worker::drain(std::chrono::milliseconds limit) {
   std::unique_lock lock(state_->mutex);
-  return state_->changed.wait_for(lock, limit, [this] { return state_->idle(); });
+  return state_->is_idle.wait_for(lock, limit, [this] { return state_->idle(); });
 }
 
 void Worker::run(const std::shared_ptr<State>& state) {
   pthread_setname_np(pthread_self(), "agoq_worker");
   std::unique_lock lock(state->mutex);
   while (true) {
-    state->changed.wait(lock, [&] { return state->stopped || !state->tasks.empty(); });
+    state->to_do.wait(lock,
+                      [&] { return !state->running && (state->stopped || !state->tasks.empty()); });
     if (state->tasks.empty()) return;
     auto task = std::move(state->tasks.front());
     state->tasks.pop_front();
@@ -58,8 +79,7 @@ void Worker::run(const std::shared_ptr<State>& state) {
     task();
     task = nullptr;
     lock.lock();
-    state->running = false;
-    if (state->tasks.empty()) state->changed.notify_all();
+    state->end_task();
   }
 }
 

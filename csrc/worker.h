@@ -21,6 +21,9 @@ class Worker {
   Worker& operator=(const Worker&) = delete;
 
   void submit(std::function<void()> task);
+  /// Runs the task on the caller's thread in the queue's place, if nothing is queued or running;
+  /// else returns false. It spares two hand-offs between threads, most of a small call's time.
+  bool run_here(const std::function<void()>& task);
   /// Waits until nothing is queued or running; false if that took longer than `limit`.
   bool drain(std::chrono::milliseconds limit);
 
