@@ -147,14 +147,27 @@ format: $(dev_stamp)
 
 # --- bench -----------------------------------------------------------------------------------
 
-.PHONY: bench
-bench: build-cpp
+# The quantized collectives are measured up to sizes at which bandwidth decides, and beside the exact
+# path of the same library; the others by the OSU programs' own default sizes.
+quantized_benches := osu_allreduce osu_reduce_scatter osu_allgather
+other_benches := $(filter-out $(quantized_benches),$(notdir $(basename $(wildcard bench/osu_*.py))))
+run_bench = $(BIN)/torchrun --standalone --nproc-per-node 2 bench/$@.py -c \
+              --json bench/results/$@.json --plot docs/figures/$@.png
+
+.PHONY: bench codec_bench $(quantized_benches) $(other_benches)
+bench: codec_bench $(quantized_benches) $(other_benches)
+
+codec_bench: build-cpp
 	mkdir -p bench/results
 	$(TREE)/bench/cpp/codec_bench --out bench/results/codec.json
-	for program in $(notdir $(basename $(wildcard bench/osu_*.py))); do \
-	  $(BIN)/torchrun --standalone --nproc-per-node 2 bench/$$program.py -c --vs gloo,agoq \
-	    --json bench/results/$$program.json --plot docs/figures/$$program.png || exit 1; \
-	done
+
+$(quantized_benches): $(wheel_stamp)
+	mkdir -p bench/results
+	$(run_bench) -m 4:67108864 --vs gloo,exact,agoq
+
+$(other_benches): $(wheel_stamp)
+	mkdir -p bench/results
+	$(run_bench) --vs gloo,agoq
 
 # --- clean -----------------------------------------------------------------------------------
 
