@@ -129,6 +129,7 @@ BackendPtr AgoqBackend::inner(c10::DeviceType type) const {
 std::string AgoqBackend::describe() const {
   std::string text = communicator_->describe();
   if (!text.empty() && text.back() != '\n') text += '\n';
+  text += "timeout " + std::to_string(timeout_.load().count()) + " ms\n";
   for (const auto& [device, backend] : inner_) {
     text += "inner backend for " + c10::DeviceTypeName(device, true) + ": " +
             backend->getBackendName() + "\n";

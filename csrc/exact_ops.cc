@@ -214,7 +214,11 @@ WorkPtr AgoqBackend::alltoall(TensorList& outputs, TensorList& inputs,
 WorkPtr AgoqBackend::barrier(const c10d::BarrierOptions& options) {
   const Call call{Operation::kBarrier, OpType::BARRIER, "agoq:barrier", options.timeout};
   const bool on_cuda = (options.device && !options.device->is_cpu()) || !options.device_ids.empty();
-  if (on_cuda && inner_.count(at::kCUDA)) return inner(at::kCUDA)->barrier(options);
+  if (on_cuda && inner_.count(at::kCUDA)) {
+    ++sequence_;
+    communicator_->record_exact(Operation::kBarrier, ExactReason::kDevice, 0, 0, 0);
+    return inner(at::kCUDA)->barrier(options);
+  }
   return enqueue(call, options.asyncOp, {}, {},
                  [this, call] { communicator_->barrier(core_options(call)); });
 }

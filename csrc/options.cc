@@ -50,6 +50,8 @@ void AgoqOptions::validate() const {
 
 std::vector<FingerprintField> AgoqOptions::all_fields() const {
   auto fields = fingerprint(core);
+  // No result depends on it, but ranks must cut a call alike, and start-up is the time to say so.
+  fields.push_back({"segment_numel", std::to_string(core.segment_numel)});
   fields.push_back({"algorithm", algorithm});
   fields.push_back({"transport", transport});
   return fields;

@@ -113,8 +113,7 @@ std::string Communicator::Impl::describe() const {
          ", CPU kernels " + std::string(to_string(codec_.isa())) + "\n" +
          "quantized: " + (quantized.empty() ? "nothing" : quantized) + "; from " +
          std::to_string(options_.min_numel) + " elements up; segments of " +
-         std::to_string(options_.segment_numel) + " elements\n" + "timeout " +
-         std::to_string(options_.timeout.count()) + " ms\n";
+         std::to_string(options_.segment_numel) + " elements\nalgorithm flat\n";
 }
 
 void Communicator::Impl::abort(const std::string& reason) noexcept {

@@ -1,4 +1,4 @@
-"""The AGOQ_* variables, in this one place: defaults of `agoq_comm.Options`."""
+"""The AGOQ_* variables that set defaults of `agoq_comm.Options`, in this one place."""
 
 from __future__ import annotations
 

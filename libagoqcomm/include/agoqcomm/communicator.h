@@ -97,7 +97,7 @@ class AGOQ_API Communicator {
 
   Stats stats() const;
   void reset_stats();
-  /// A few lines for people: ranks, transport, format, ISA, segment, thresholds.
+  /// A few lines for people: ranks, transport, format, ISA, segment, thresholds, algorithm.
   std::string describe() const;
 
   /// Ends the running call and fails all later ones with Error(kAborted, reason). Never throws,

@@ -249,6 +249,7 @@ def timeouts_can_be_changed(me: Rank) -> None:
     assert _backend(group).options._timeout == timedelta(seconds=9)
     group.set_timeout(timedelta(seconds=11))
     assert _backend(group).options._timeout == timedelta(seconds=11)
+    assert "timeout 11000 ms" in agoq_comm.describe(group)
 
 
 @checks
