@@ -22,11 +22,11 @@ def _survivors(function, size, dead=(), **arguments):
 def _names(message: str, operation: str, peer: int) -> None:
     first = message.splitlines()[0]
     assert re.search(rf"\brank {peer}\b", first), first
-    assert operation in first, first
+    assert re.search(rf"\bagoq: {operation}\b", first), first
 
 
 @pytest.mark.parametrize("size", [2, 3])
-@pytest.mark.parametrize("call", ["all_reduce", "exact all_reduce", "reduce_scatter"])
+@pytest.mark.parametrize("call", faults.CALLS)
 def test_a_killed_rank_is_named_at_once(size: int, call: str) -> None:
     dead = size - 1
     for seen in _survivors(faults.killed_during, size, {dead}, call=call):
@@ -35,14 +35,6 @@ def test_a_killed_rank_is_named_at_once(size: int, call: str) -> None:
         assert first["seconds"] < 10, "before the timeout of 15 s"
         _names(first["error"], call.split()[-1], dead)
         assert second["error"] and second["seconds"] < FAST, "later calls fail at once"
-        assert seen["destroy"]["error"] is None and seen["destroy"]["seconds"] < 5
-
-
-@pytest.mark.parametrize("call", ["broadcast", "barrier", "all_gather"])
-def test_a_killed_rank_ends_the_other_operations_too(call: str) -> None:
-    for seen in _survivors(faults.killed_during, 2, {1}, call=call):
-        assert seen["calls"][0]["error"] is not None
-        assert seen["calls"][0]["seconds"] < 16
         assert seen["destroy"]["error"] is None and seen["destroy"]["seconds"] < 5
 
 

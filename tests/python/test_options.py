@@ -35,6 +35,7 @@ OTHERS = {
     "quantize": ("all_gather",),
     "algorithm": "flat",
     "segment_numel": 1,
+    "transport": "gloo",
 }
 WRONG = {
     "format": "int3",
@@ -125,7 +126,8 @@ def _in_new_process(code: str, **environment: str) -> subprocess.CompletedProces
 def test_the_environment_sets_defaults():
     code = (
         "import agoq_comm; o = agoq_comm.Options();"
-        "print(o.block, o.scale, o.rounding, o.min_numel, *o.quantize);"
+        "print(o.block, o.scale, o.rounding, o.seed, o.min_numel, *o.quantize);"
+        "print(o.algorithm, o.segment_numel, o.transport);"
         "print(agoq_comm.Options(block=64).block)"
     )
     done = _in_new_process(
@@ -133,14 +135,28 @@ def test_the_environment_sets_defaults():
         AGOQ_BLOCK="256",
         AGOQ_SCALE="fp32",
         AGOQ_ROUNDING="stochastic",
+        AGOQ_SEED="12345678901234567890",
         AGOQ_MIN_NUMEL="77",
         AGOQ_QUANTIZE="all_reduce,all_gather",
+        AGOQ_ALGORITHM="flat",
+        AGOQ_SEGMENT_NUMEL="4321",
+        AGOQ_TRANSPORT="gloo",
     )
-    assert done.stdout.splitlines() == ["256 fp32 stochastic 77 all_reduce all_gather", "64"], done
+    assert done.stdout.splitlines() == [
+        "256 fp32 stochastic 12345678901234567890 77 all_reduce all_gather",
+        "flat 4321 gloo",
+        "64",
+    ], done
 
 
 @pytest.mark.parametrize(
-    "name,value", [("AGOQ_BLOCK", "99"), ("AGOQ_BLOCK", "many"), ("AGOQ_SCALE", "fp8")]
+    "name,value",
+    [
+        ("AGOQ_BLOCK", "99"),
+        ("AGOQ_BLOCK", "many"),
+        ("AGOQ_SCALE", "fp8"),
+        ("AGOQ_FORMAT", "int3"),  # The default is the only format: a refusal shows it was read.
+    ],
 )
 def test_a_wrong_variable_is_named(name, value):
     done = _in_new_process("import agoq_comm; agoq_comm.Options()", **{name: value})

@@ -16,6 +16,14 @@ import agoq_comm
 from programs.common import LARGE
 from ranks import Rank
 
+
+def _pieces() -> list[torch.Tensor] | None:
+    """One tensor a rank on rank 0, the root of the calls below; None elsewhere."""
+    if dist.get_rank() != 0:
+        return None
+    return [torch.ones(20_000) for _ in range(dist.get_world_size())]
+
+
 CALLS: dict[str, Callable[[], Any]] = {
     "all_reduce": lambda: dist.all_reduce(torch.ones(LARGE)),
     "exact all_reduce": lambda: dist.all_reduce(torch.ones(100)),
@@ -27,6 +35,12 @@ CALLS: dict[str, Callable[[], Any]] = {
     ),
     "broadcast": lambda: dist.broadcast(torch.ones(LARGE), 0),
     "barrier": lambda: dist.barrier(),
+    "gather": lambda: dist.gather(torch.ones(20_000), _pieces(), 0),
+    "scatter": lambda: dist.scatter(torch.ones(20_000), _pieces(), 0),
+    "reduce": lambda: dist.reduce(torch.ones(20_000), 0),
+    "all_to_all": lambda: dist.all_to_all_single(
+        torch.ones(20_000 * dist.get_world_size()), torch.ones(20_000 * dist.get_world_size())
+    ),
 }
 
 

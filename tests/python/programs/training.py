@@ -118,16 +118,33 @@ def ddp_no_sync(me: Rank) -> None:
 
 @checks
 def ddp_join(me: Rank) -> None:
-    model = _model()
+    """Rank r makes 2 + r steps; a rank that has joined counts as a gradient of zero."""
+    model, reference, start = _model(), _model(), _model()
+    rate = 0.1
+    batch = _batch(me)[0].split(8)
+    exact = []
+    for step in range(1 + me.size):
+        reference.zero_grad()
+        for rank in range(me.size):
+            if step < 2 + rank:
+                (_loss(reference, batch[rank]) / me.size).backward()
+        exact.append([p.grad.clone() for p in reference.parameters()])
+        with torch.no_grad():
+            for p in reference.parameters():
+                p -= rate * p.grad
     parallel = DistributedDataParallel(model)
-    steps = 0
-    with parallel.join():
-        for _ in range(2 + me.rank):
-            parallel.zero_grad()
-            _loss(parallel, _batch(me)[1]).backward()
-            steps += 1
-    assert steps == 2 + me.rank
-    assert all(p.grad.isfinite().all() for p in model.parameters())
+    optimizer = torch.optim.SGD(parallel.parameters(), rate)
+    with parallel.join(), _quantizes():
+        for step in range(2 + me.rank):
+            optimizer.zero_grad()
+            _loss(parallel, batch[me.rank]).backward()
+            for p, right in zip(model.parameters(), exact[step], strict=True):
+                _near(p.grad, right)
+            optimizer.step()
+    parameters = zip(*(m.parameters() for m in (model, reference, start)), strict=True)
+    for actual, right, first in parameters:
+        _near(actual.detach() - first, right.detach() - first)
+    _equal_on_all_ranks(me, list(model.parameters()))
 
 
 @checks
