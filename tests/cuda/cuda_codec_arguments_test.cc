@@ -44,7 +44,7 @@ TEST_F(CudaCodecArguments, NothingStartsForNoElements) {
   const std::byte* none[] = {nullptr, nullptr};
   codec_.sum_decode({none, nullptr, kFloat32, 1}, 0, 1.0f, nullptr, kFloat32, nullptr);
   codec_.sum_encode({none}, 0, 1.0f, nullptr, nullptr, kFloat32, nullptr);
-  codec_.sum_decode(std::span<const CudaSumSegment>{}, {}, nullptr);
+  codec_.sum_decode(std::span<const DeviceSumSegment>{}, {}, nullptr);
   EXPECT_EQ(cuemu::launches(), before);
 }
 
@@ -68,7 +68,7 @@ TEST_F(CudaCodecArguments, BuffersCountsAndTypesAreChecked) {
 }
 
 TEST_F(CudaCodecArguments, OneBadSegmentStopsTheWholeList) {
-  const CudaEncodeSegment segments[] = {{values_, encoded_, 8, 0}, {values_, nullptr, 8, 0}};
+  const DeviceEncodeSegment segments[] = {{values_, encoded_, 8, 0}, {values_, nullptr, 8, 0}};
   expect_invalid("encoded bytes is null", [&] { codec_.encode(segments, kFloat32, nullptr); });
 }
 
@@ -88,8 +88,8 @@ TEST_F(CudaCodecArguments, PiecesAreChecked) {
 TEST_F(CudaCodecArguments, SegmentsHaveAsManyPieces) {
   const std::byte* one[] = {encoded_};
   const std::byte* two[] = {encoded_, encoded_};
-  CudaSumSegment segments[2];
-  for (CudaSumSegment& segment : segments) {
+  DeviceSumSegment segments[2];
+  for (DeviceSumSegment& segment : segments) {
     segment.values = values_;
     segment.count = 8;
   }

@@ -53,8 +53,8 @@ std::string encode_and_decode_take_lists() {
   constexpr int kSegments = 70;  // four fifths of them have elements: one launch
   Rounding rounding{.stochastic = true, .seed = 11, .first_element = 1000};
   Buffers inputs, encoded, decoded, sums;
-  std::vector<CudaEncodeSegment> to_encode;
-  std::vector<CudaDecodeSegment> to_decode, to_accumulate;
+  std::vector<DeviceEncodeSegment> to_encode;
+  std::vector<DeviceDecodeSegment> to_decode, to_accumulate;
   std::vector<Bytes> values;
   for (int i = 0; i < kSegments; ++i) {
     const std::int64_t count = count_of(i);
@@ -95,14 +95,14 @@ std::string sums_take_lists_and_a_residual(DataType residual_type, bool in_place
   const Codec& reference = transcript.reference();
   constexpr int kSegments = 37;  // more than one launch takes
   constexpr int kRanks = 3;
-  const CudaSum sum{.own_rank = 1,
-                    .own_type = kBfloat16,
-                    .residual_type = residual_type,
-                    .type = residual_type,
-                    .factor = 1.0f / kRanks};
+  const DeviceSum sum{.own_rank = 1,
+                      .own_type = kBfloat16,
+                      .residual_type = residual_type,
+                      .type = residual_type,
+                      .factor = 1.0f / kRanks};
   Buffers buffers, outputs, encodings;
   std::vector<std::vector<const std::byte*>> device_pieces(kSegments);
-  std::vector<CudaSumSegment> to_decode, to_encode;
+  std::vector<DeviceSumSegment> to_decode, to_encode;
   std::vector<Bytes> expected_values, expected_encoded;
   for (int i = 0; i < kSegments; ++i) {
     const std::int64_t count = count_of(i);
@@ -130,7 +130,7 @@ std::string sums_take_lists_and_a_residual(DataType residual_type, bool in_place
 
     const auto bytes = static_cast<std::int64_t>(residual.size());
     const int misalignment = i % 4 * 2;
-    CudaSumSegment segment;
+    DeviceSumSegment segment;
     segment.pieces = device_pieces[seed];
     segment.own = add(buffers, 2 * count, own, misalignment).data();
     segment.residual = add(buffers, bytes, residual, misalignment).data();
@@ -175,7 +175,7 @@ std::string many_pieces(int ranks) {
   const DeviceBuffer output(4 * count);
   const void* start = nullptr;
   for (int first = 0; first < ranks; first += CudaCodec::kMaxPieces) {
-    CudaSumSegment segment;
+    DeviceSumSegment segment;
     segment.pieces =
         std::span(device_pieces)
             .subspan(static_cast<std::size_t>(first),

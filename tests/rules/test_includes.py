@@ -10,21 +10,27 @@ import pytest
 from tree import CORE, CPP_SUFFIXES, PUBLIC, ROOT, SOURCES, files, includes, relative
 
 # Public headers that speak of formats, and those that speak of moving bytes.
-FORMATS = {"block_format.h", "wire_layout.h", "codec.h", "cuda_codec.h"}
-BYTES = {"transport.h", "inproc.h", "tcp.h", "shm.h", "auto.h", "store.h", "transport_config.h"}
-COMPOSED = {"communicator.h", "stats.h", "options.h"}
+FORMATS = {"block_format.h", "wire_layout.h", "codec.h", "cuda_codec.h", "device_codec.h"}
+HOST_BYTES = {"transport.h", "inproc.h", "tcp.h", "shm.h", "auto.h", "store.h", "transport_config.h"}
+DEVICE_BYTES = {"device_transport.h", "device_inproc.h", "device_staging.h", "nccl.h"}
+BYTES = HOST_BYTES | DEVICE_BYTES
+COMPOSED = {"communicator.h", "device_communicator.h", "stats.h", "options.h"}
 
 # layer: (folders of src/ it may include, public headers it may not)
 LAYERS = {
     "format": ({"format"}, BYTES | COMPOSED | {"codec.h"}),
     "codec": ({"codec", "format"}, BYTES | COMPOSED),
-    "collective": ({"collective", "codec"}, {"communicator.h", "inproc.h"}),
+    "collective": (
+        {"collective", "codec"},
+        {"communicator.h", "device_communicator.h", "inproc.h", "device_inproc.h", "nccl.h"},
+    ),
     "transport": ({"transport"}, FORMATS | COMPOSED),
 }
 # Folders of src/transport that are no transport but what several of them are made of.
 SHARED_BY_TRANSPORTS = {"mesh", "store"}
 # This one is made of others by its nature.
 COMPOSED_TRANSPORTS = {"auto": {"tcp", "shm"}}
+COMMUNICATORS = ("communicator", "device_communicator")
 FOREIGN = ("torch", "ATen", "c10", "Python.h", "pybind11", "mpi.h", "nccl.h", "cuda")
 # The only folders that include a foreign library: each its own, and nobody else.
 ADAPTERS = ("libagoqcomm/src/transport/", "libagoqcomm/src/codec/cuda/")
@@ -66,7 +72,7 @@ def test_transports_do_not_know_each_other() -> None:
 
 def test_only_the_communicator_composes_collectives_and_transports() -> None:
     for path in files(CPP_SUFFIXES, SOURCES):
-        if layer_of(path) == "" and not path.name.startswith("communicator"):
+        if layer_of(path) == "" and not path.name.startswith(COMMUNICATORS):
             folders = {include.split("/")[0] for include in includes(path)}
             assert not folders & {"collective", "transport"}, relative(path)
 

@@ -8,49 +8,11 @@
 
 #include "agoqcomm/block_format.h"
 #include "agoqcomm/codec.h"
+#include "agoqcomm/device_codec.h"
 #include "agoqcomm/export.h"
 #include "agoqcomm/types.h"
 
 namespace agoq {
-
-/// A part of an encoding: `count` elements that become encoded bytes of their own.
-struct CudaEncodeSegment {
-  const void* values = nullptr;
-  std::byte* encoded = nullptr;
-  std::int64_t count = 0;
-  /// Index of values[0] in the call's whole buffer; matters to stochastic rounding only.
-  std::int64_t first_element = 0;
-};
-
-/// A part of a decoding.
-struct CudaDecodeSegment {
-  const std::byte* encoded = nullptr;
-  void* values = nullptr;
-  std::int64_t count = 0;
-};
-
-/// A part of a sum. Null means absent wherever that is not an error.
-struct CudaSumSegment {
-  /// Encoded bytes of each rank's piece, in rank order; the entry of CudaSum::own_rank is ignored.
-  /// As many in every segment of a call. The pointers are read before the call returns.
-  std::span<const std::byte* const> pieces;
-  const void* own = nullptr;       ///< The owner's piece, not encoded, of CudaSum::own_type.
-  const float* start = nullptr;    ///< What the sum starts from: the sum of all earlier ranks.
-  const void* residual = nullptr;  ///< Added last, of CudaSum::residual_type.
-  std::byte* encoded = nullptr;    ///< sum_encode's output.
-  void* values = nullptr;          ///< sum_decode's output; sum_encode's decoded output.
-  std::int64_t count = 0;
-  std::int64_t first_element = 0;  ///< See CudaEncodeSegment.
-};
-
-/// What all segments of a sum have in common.
-struct CudaSum {
-  int own_rank = -1;  ///< Rank of the pieces that are `own`; -1 where all of them are encoded.
-  DataType own_type = DataType::kFloat32;
-  DataType residual_type = DataType::kFloat32;
-  DataType type = DataType::kFloat32;  ///< Of `values`.
-  float factor = 1.0f;                 ///< Times the sum, before the residual is added.
-};
 
 /// Thread-safe: immutable after construction; any number of threads may use one object.
 ///
@@ -65,7 +27,7 @@ struct CudaSum {
 /// buffers must be aligned to 4, and 8 is fastest. An output may be the memory of an input whose
 /// elements have the same size, and must not overlap inputs otherwise. Arguments are checked as
 /// Codec checks them: Error(kInvalidArgument). What CUDA refuses is Error(kSystem).
-class AGOQ_API CudaCodec {
+class AGOQ_API CudaCodec final : public DeviceCodec {
  public:
   static constexpr int kMaxEncodeSegments = 64;
   static constexpr int kMaxSumSegments = 16;
@@ -82,7 +44,8 @@ class AGOQ_API CudaCodec {
   /// a launch, to leave multiprocessors to others; 0 means as wide as is fastest.
   explicit CudaCodec(const BlockFormat& format, int max_thread_blocks = 0);
 
-  const BlockFormat& format() const { return format_; }
+  const BlockFormat& format() const override { return format_; }
+  int max_pieces() const override { return kMaxPieces; }
 
   void encode(const void* values, DataType type, std::int64_t count, std::byte* encoded,
               void* stream, const Rounding& rounding = {}) const;
@@ -95,14 +58,16 @@ class AGOQ_API CudaCodec {
   void sum_encode(const Pieces& pieces, std::int64_t count, float factor, std::byte* encoded,
                   void* values, DataType type, void* stream, const Rounding& rounding = {}) const;
 
-  // The same for lists of segments. `rounding.first_element` is added to that of each segment.
-  void encode(std::span<const CudaEncodeSegment> segments, DataType type, void* stream,
-              const Rounding& rounding = {}) const;
-  void decode(std::span<const CudaDecodeSegment> segments, DataType type, void* stream) const;
-  void decode_accumulate(std::span<const CudaDecodeSegment> segments, void* stream) const;
-  void sum_decode(std::span<const CudaSumSegment> segments, const CudaSum& sum, void* stream) const;
-  void sum_encode(std::span<const CudaSumSegment> segments, const CudaSum& sum, void* stream,
-                  const Rounding& rounding = {}) const;
+  // The same for lists of segments.
+  void encode(std::span<const DeviceEncodeSegment> segments, DataType type, void* stream,
+              const Rounding& rounding = {}) const override;
+  void decode(std::span<const DeviceDecodeSegment> segments, DataType type,
+              void* stream) const override;
+  void decode_accumulate(std::span<const DeviceDecodeSegment> segments, void* stream) const;
+  void sum_decode(std::span<const DeviceSumSegment> segments, const DeviceSum& sum,
+                  void* stream) const override;
+  void sum_encode(std::span<const DeviceSumSegment> segments, const DeviceSum& sum, void* stream,
+                  const Rounding& rounding = {}) const override;
 
  private:
   BlockFormat format_;

@@ -53,7 +53,7 @@ void check_in_place(const char* function, const void* output, DataType output_ty
               ", whose elements have another size: threads would overwrite what others must read");
 }
 
-void check_sum_segment(const char* function, const CudaSumSegment& segment, const CudaSum& sum,
+void check_sum_segment(const char* function, const DeviceSumSegment& segment, const DeviceSum& sum,
                        std::size_t ranks) {
   require(segment.count >= 0, function,
           "count is " + std::to_string(segment.count) + "; it must be 0 or more");
@@ -77,7 +77,8 @@ void check_sum_segment(const char* function, const CudaSumSegment& segment, cons
                  "the residual");
 }
 
-void check_sum(const char* function, std::span<const CudaSumSegment> segments, const CudaSum& sum) {
+void check_sum(const char* function, std::span<const DeviceSumSegment> segments,
+               const DeviceSum& sum) {
   check_type(function, sum.type, "elements");
   check_type(function, sum.own_type, "an owner's piece");
   check_type(function, sum.residual_type, "a residual");
@@ -93,7 +94,7 @@ void check_sum(const char* function, std::span<const CudaSumSegment> segments, c
   require(sum.own_rank >= -1 && sum.own_rank < static_cast<int>(ranks), function,
           "own_rank is " + std::to_string(sum.own_rank) + "; it must be below the " +
               std::to_string(ranks) + " pieces, or -1");
-  for (const CudaSumSegment& segment : segments) check_sum_segment(function, segment, sum, ranks);
+  for (const DeviceSumSegment& segment : segments) check_sum_segment(function, segment, sum, ranks);
 }
 
 void check_launch(const char* function, int error) {
@@ -167,13 +168,13 @@ const std::uint8_t* bytes_of(const std::byte* encoded) {
 std::uint8_t* bytes_of(std::byte* encoded) { return reinterpret_cast<std::uint8_t*>(encoded); }
 
 template <class Start>
-void decode_segments(const char* function, std::span<const CudaDecodeSegment> segments,
+void decode_segments(const char* function, std::span<const DeviceDecodeSegment> segments,
                      Batch<cuda::DecodeArguments>& batch, Start start) {
-  for (const CudaDecodeSegment& segment : segments) {
+  for (const DeviceDecodeSegment& segment : segments) {
     check_values(function, segment.values, segment.count);
     check_encoded(function, segment.encoded, segment.count);
   }
-  for (const CudaDecodeSegment& segment : segments) {
+  for (const DeviceDecodeSegment& segment : segments) {
     if (segment.count == 0) continue;
     cuda::DecodeSegment& to = batch.add(segment.count);
     to.encoded = bytes_of(segment.encoded);
@@ -184,9 +185,9 @@ void decode_segments(const char* function, std::span<const CudaDecodeSegment> se
 }
 
 template <class Start>
-void sum_segments(const char* function, std::span<const CudaSumSegment> segments,
-                  const CudaSum& sum, std::int64_t first_element, Batch<cuda::SumArguments>& batch,
-                  Start start) {
+void sum_segments(const char* function, std::span<const DeviceSumSegment> segments,
+                  const DeviceSum& sum, std::int64_t first_element,
+                  Batch<cuda::SumArguments>& batch, Start start) {
   if (segments.empty()) return;
   cuda::SumArguments& arguments = batch.arguments;
   arguments.factor = sum.factor;
@@ -195,7 +196,7 @@ void sum_segments(const char* function, std::span<const CudaSumSegment> segments
   arguments.own_type = sum.own_type;
   arguments.residual_type = sum.residual_type;
   arguments.type = sum.type;
-  for (const CudaSumSegment& segment : segments) {
+  for (const DeviceSumSegment& segment : segments) {
     if (segment.count == 0) continue;
     std::transform(segment.pieces.begin(), segment.pieces.end(),
                    arguments.pieces + batch.size() * arguments.ranks,
@@ -212,21 +213,21 @@ void sum_segments(const char* function, std::span<const CudaSumSegment> segments
   batch.flush(function, start);
 }
 
-int most_sum_segments(std::span<const CudaSumSegment> segments) {
+int most_sum_segments(std::span<const DeviceSumSegment> segments) {
   const auto ranks = segments.empty() ? 1 : static_cast<int>(segments.front().pieces.size());
   return std::min(CudaCodec::kMaxSumSegments, CudaCodec::kMaxPieces / ranks);
 }
 
-CudaSumSegment segment_of(const Pieces& pieces, std::int64_t count) {
-  CudaSumSegment segment;
+DeviceSumSegment segment_of(const Pieces& pieces, std::int64_t count) {
+  DeviceSumSegment segment;
   segment.pieces = pieces.encoded;
   segment.own = pieces.own;
   segment.count = count;
   return segment;
 }
 
-CudaSum sum_of(const Pieces& pieces, DataType type, float factor) {
-  CudaSum sum;
+DeviceSum sum_of(const Pieces& pieces, DataType type, float factor) {
+  DeviceSum sum;
   sum.own_rank = pieces.own_rank;
   sum.own_type = pieces.own_type;
   sum.type = type;
@@ -256,10 +257,10 @@ CudaCodec::CudaCodec(const BlockFormat& format, int max_thread_blocks)
   }
 }
 
-void CudaCodec::encode(std::span<const CudaEncodeSegment> segments, DataType type, void* stream,
+void CudaCodec::encode(std::span<const DeviceEncodeSegment> segments, DataType type, void* stream,
                        const Rounding& rounding) const {
   check_type("encode", type, "elements");
-  for (const CudaEncodeSegment& segment : segments) {
+  for (const DeviceEncodeSegment& segment : segments) {
     check_values("encode", segment.values, segment.count);
     check_encoded("encode", segment.encoded, segment.count);
     check_rounding("encode", rounding, segment.first_element);
@@ -270,7 +271,7 @@ void CudaCodec::encode(std::span<const CudaEncodeSegment> segments, DataType typ
   const auto start = [&](const cuda::EncodeArguments& arguments, const cuda::Launch& launch) {
     return cuda::launch_encode(format_.element, rounding.stochastic, arguments, launch);
   };
-  for (const CudaEncodeSegment& segment : segments) {
+  for (const DeviceEncodeSegment& segment : segments) {
     if (segment.count == 0) continue;
     cuda::EncodeSegment& to = batch.add(segment.count);
     to.values = segment.values;
@@ -281,7 +282,7 @@ void CudaCodec::encode(std::span<const CudaEncodeSegment> segments, DataType typ
   batch.flush("encode", start);
 }
 
-void CudaCodec::decode(std::span<const CudaDecodeSegment> segments, DataType type,
+void CudaCodec::decode(std::span<const DeviceDecodeSegment> segments, DataType type,
                        void* stream) const {
   check_type("decode", type, "elements");
   Batch<cuda::DecodeArguments> batch(format_, max_thread_blocks_, kMaxEncodeSegments, stream);
@@ -290,7 +291,8 @@ void CudaCodec::decode(std::span<const CudaDecodeSegment> segments, DataType typ
   });
 }
 
-void CudaCodec::decode_accumulate(std::span<const CudaDecodeSegment> segments, void* stream) const {
+void CudaCodec::decode_accumulate(std::span<const DeviceDecodeSegment> segments,
+                                  void* stream) const {
   Batch<cuda::DecodeArguments> batch(format_, max_thread_blocks_, kMaxEncodeSegments, stream);
   decode_segments("decode_accumulate", segments, batch,
                   [&](const auto& arguments, const auto& launch) {
@@ -298,10 +300,10 @@ void CudaCodec::decode_accumulate(std::span<const CudaDecodeSegment> segments, v
                   });
 }
 
-void CudaCodec::sum_decode(std::span<const CudaSumSegment> segments, const CudaSum& sum,
+void CudaCodec::sum_decode(std::span<const DeviceSumSegment> segments, const DeviceSum& sum,
                            void* stream) const {
   check_sum("sum_decode", segments, sum);
-  for (const CudaSumSegment& segment : segments) {
+  for (const DeviceSumSegment& segment : segments) {
     check_values("sum_decode", segment.values, segment.count);
   }
   Batch<cuda::SumArguments> batch(format_, max_thread_blocks_, most_sum_segments(segments), stream);
@@ -311,10 +313,10 @@ void CudaCodec::sum_decode(std::span<const CudaSumSegment> segments, const CudaS
                });
 }
 
-void CudaCodec::sum_encode(std::span<const CudaSumSegment> segments, const CudaSum& sum,
+void CudaCodec::sum_encode(std::span<const DeviceSumSegment> segments, const DeviceSum& sum,
                            void* stream, const Rounding& rounding) const {
   check_sum("sum_encode", segments, sum);
-  for (const CudaSumSegment& segment : segments) {
+  for (const DeviceSumSegment& segment : segments) {
     check_encoded("sum_encode", segment.encoded, segment.count);
     check_rounding("sum_encode", rounding, segment.first_element);
   }
@@ -329,25 +331,25 @@ void CudaCodec::sum_encode(std::span<const CudaSumSegment> segments, const CudaS
 
 void CudaCodec::encode(const void* values, DataType type, std::int64_t count, std::byte* encoded,
                        void* stream, const Rounding& rounding) const {
-  const CudaEncodeSegment segment{values, encoded, count, 0};
+  const DeviceEncodeSegment segment{values, encoded, count, 0};
   encode({&segment, 1}, type, stream, rounding);
 }
 
 void CudaCodec::decode(const std::byte* encoded, std::int64_t count, void* values, DataType type,
                        void* stream) const {
-  const CudaDecodeSegment segment{encoded, values, count};
+  const DeviceDecodeSegment segment{encoded, values, count};
   decode({&segment, 1}, type, stream);
 }
 
 void CudaCodec::decode_accumulate(const std::byte* encoded, std::int64_t count, float* accumulator,
                                   void* stream) const {
-  const CudaDecodeSegment segment{encoded, accumulator, count};
+  const DeviceDecodeSegment segment{encoded, accumulator, count};
   decode_accumulate({&segment, 1}, stream);
 }
 
 void CudaCodec::sum_decode(const Pieces& pieces, std::int64_t count, float factor, void* values,
                            DataType type, void* stream) const {
-  CudaSumSegment segment = segment_of(pieces, count);
+  DeviceSumSegment segment = segment_of(pieces, count);
   segment.values = values;
   sum_decode({&segment, 1}, sum_of(pieces, type, factor), stream);
 }
@@ -355,7 +357,7 @@ void CudaCodec::sum_decode(const Pieces& pieces, std::int64_t count, float facto
 void CudaCodec::sum_encode(const Pieces& pieces, std::int64_t count, float factor,
                            std::byte* encoded, void* values, DataType type, void* stream,
                            const Rounding& rounding) const {
-  CudaSumSegment segment = segment_of(pieces, count);
+  DeviceSumSegment segment = segment_of(pieces, count);
   segment.encoded = encoded;
   segment.values = values;
   sum_encode({&segment, 1}, sum_of(pieces, type, factor), stream, rounding);
