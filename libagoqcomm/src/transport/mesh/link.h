@@ -96,6 +96,8 @@ class Link {
 
   /// Before and after the thread sleeps in poll(): until rest(false) the peer has to wake it.
   virtual void rest(bool resting) = 0;
+  /// False where a peer has no means to wake it: then it sleeps in naps.
+  virtual bool wakes() const { return true; }
   /// What to sleep on; fd -1 for nothing.
   virtual pollfd poll_request() const = 0;
   virtual void polled(short events) = 0;

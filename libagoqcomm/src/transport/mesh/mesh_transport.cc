@@ -26,6 +26,8 @@ constexpr auto kYield = std::chrono::microseconds(20);
 // whole slice each time: so many waits then go to sleep at once, where a message wakes them.
 constexpr auto kSlowYield = std::chrono::microseconds(100);
 constexpr int kWaitsWithoutYield = 64;
+// Between two looks at links that cannot wake this rank.
+constexpr auto kNap = std::chrono::microseconds(100);
 
 // How long the words about a failure may take, to all peers together.
 constexpr auto kFarewell = std::chrono::milliseconds(50);
@@ -332,6 +334,7 @@ void MeshTransport::sleep(Clock::time_point deadline) {
     poll_.push_back({wake_.get(), POLLIN, 0});
     for (const auto& link : links_) {
       poll_.push_back(link != nullptr ? link->poll_request() : pollfd{-1, 0, 0});
+      if (link != nullptr && !link->wakes()) deadline = std::min(deadline, Clock::now() + kNap);
     }
     const auto left = std::chrono::duration_cast<std::chrono::nanoseconds>(
         std::max(deadline - Clock::now(), Clock::duration::zero()));

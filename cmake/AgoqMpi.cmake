@@ -1,0 +1,20 @@
+# AGOQ_WITH_MPI: whether the mpi transport is built, and the target MPI::MPI_CXX if it is.
+set(AGOQ_MPI AUTO CACHE STRING "Build the mpi transport: AUTO (where MPI is found), ON or OFF")
+set_property(CACHE AGOQ_MPI PROPERTY STRINGS AUTO ON OFF)
+
+set(AGOQ_WITH_MPI OFF)
+if(NOT AGOQ_MPI STREQUAL "OFF")
+  # The library says so in C; MPI's C++ bindings are gone from the standard.
+  set(MPI_CXX_SKIP_MPICXX ON)
+  if(AGOQ_MPI STREQUAL "AUTO")
+    find_package(MPI QUIET COMPONENTS CXX)
+  else()
+    find_package(MPI REQUIRED COMPONENTS CXX)
+  endif()
+  set(AGOQ_WITH_MPI ${MPI_CXX_FOUND})
+  if(AGOQ_WITH_MPI)
+    message(STATUS "mpi transport: yes, ${MPI_CXX_LIBRARIES}")
+  else()
+    message(STATUS "mpi transport: no, no MPI was found")
+  endif()
+endif()
