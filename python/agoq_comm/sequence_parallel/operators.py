@@ -1,0 +1,97 @@
+"""The exchanges as operators of torch, opaque to its compiler.
+
+A compiled graph holds one node for each, with a group's name where eager code holds the group; what
+happens inside (encoding, sending, decoding) is not traced. Operators know no gradients: the
+functions in `regions` say what the way back is.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import torch
+import torch.distributed as dist
+from torch.distributed.distributed_c10d import _resolve_process_group
+
+from agoq_comm.sequence_parallel import exchange
+
+
+@torch.library.custom_op("agoq::sp_gather", mutates_args=())
+def gather(
+    x: torch.Tensor, group: str, sizes: Sequence[int] | None, quantized: bool
+) -> torch.Tensor:
+    """All-gather along the first dimension."""
+    whole = exchange.start_gather(
+        as_rows(x), resolve(group), rows_of(sizes, x), quantized and x.dim() > 1
+    ).wait()
+    return whole.view(gather_like(x, group, sizes).shape)
+
+
+def gather_like(
+    x: torch.Tensor, group: str, sizes: Sequence[int] | None, quantized: bool = False
+) -> torch.Tensor:
+    """Memory for what `gather` returns."""
+    first = x.shape[0] * resolve(group).size() if sizes is None else sum(sizes)
+    return x.new_empty([first, *x.shape[1:]])
+
+
+torch.library.register_fake("agoq::sp_gather", gather_like)
+
+
+@torch.library.custom_op("agoq::sp_reduce_scatter", mutates_args=())
+def reduce_scatter(
+    x: torch.Tensor, group: str, sizes: Sequence[int] | None, quantized: bool
+) -> torch.Tensor:
+    """Sum over the ranks and keep this rank's part of the first dimension."""
+    part = exchange.start_reduce_scatter(
+        as_rows(x), resolve(group), rows_of(sizes, x), quantized and x.dim() > 1
+    ).wait()
+    return part.view(reduce_scatter_like(x, group, sizes).shape)
+
+
+def reduce_scatter_like(
+    x: torch.Tensor, group: str, sizes: Sequence[int] | None, quantized: bool = False
+) -> torch.Tensor:
+    """Memory for what `reduce_scatter` returns."""
+    members = resolve(group)
+    first = x.shape[0] // members.size() if sizes is None else sizes[members.rank()]
+    return x.new_empty([first, *x.shape[1:]])
+
+
+torch.library.register_fake("agoq::sp_reduce_scatter", reduce_scatter_like)
+
+
+@torch.library.custom_op("agoq::sp_all_reduce", mutates_args=())
+def all_reduce(x: torch.Tensor, group: str, quantized: bool) -> torch.Tensor:
+    """Sum over the ranks."""
+    whole = exchange.all_reduce(as_rows(x), resolve(group), quantized and x.dim() > 1)
+    return whole.view(x.shape)
+
+
+def _all_reduce_like(x: torch.Tensor, group: str, quantized: bool) -> torch.Tensor:
+    return x.new_empty(x.shape)
+
+
+torch.library.register_fake("agoq::sp_all_reduce", _all_reduce_like)
+
+
+def resolve(group: str) -> dist.ProcessGroup:
+    """Return the group of that name."""
+    return _resolve_process_group(group)  # type: ignore[arg-type]
+
+
+def as_rows(x: torch.Tensor) -> torch.Tensor:
+    """View as a matrix whose rows run along the last dimension.
+
+    A vector has no such dimension beside the one that ranks share: it is a column.
+    """
+    if x.dim() == 0:
+        raise ValueError("agoq_comm: a tensor without dimensions has no rows to gather or scatter.")
+    width = x.shape[-1] if x.dim() > 1 else 1
+    return x.contiguous().view(math.prod(x.shape[:-1]) if x.dim() > 1 else x.shape[0], width)
+
+
+def rows_of(sizes: Sequence[int] | None, x: torch.Tensor) -> list[int] | None:
+    """Convert sizes along the first dimension to rows of the matrix."""
+    return None if sizes is None else [size * math.prod(x.shape[1:-1]) for size in sizes]

@@ -1,0 +1,131 @@
+"""Encoded bytes of a matrix whose blocks run along its rows and end with them.
+
+Where a row is a whole number of blocks these are the bytes of the flat matrix. Where it is not, the
+last block of each row is short: encoded as if filled up with zeros, which do not travel::
+
+    codes of all rows, each of `width` elements | the scales of all rows
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+
+from agoq_comm import codec
+from agoq_comm._C import Options
+from agoq_comm.codec import Encoded, StochasticRounding
+
+
+@dataclass(frozen=True)
+class RowBlocks:
+    """Encodes and decodes rows of one width.
+
+    Parameters
+    ----------
+    width : int
+        Elements of a row.
+    format, block, scale
+        The block format, as `agoq_comm.encode` takes it.
+    """
+
+    width: int
+    format: str = "int8"
+    block: int = 128
+    scale: str = "bf16"
+
+    @classmethod
+    def of(cls, width: int, options: Options) -> RowBlocks:
+        """Use the block format of a group's options."""
+        return cls(width, options.format, options.block, options.scale)
+
+    @property
+    def _padded_width(self) -> int:
+        return -(-self.width // self.block) * self.block
+
+    def _scale_offset(self, rows: int) -> int:
+        return codec._codec(self.format, self.block, self.scale, None).scale_offset(
+            rows * self._padded_width
+        )
+
+    def _padding_bytes(self) -> int:
+        """Bytes at the end of a row's codes that hold nothing: a format's codes are dense."""
+        return self._scale_offset(1) * (self._padded_width - self.width) // self._padded_width
+
+    def encoded_bytes(self, rows: int) -> int:
+        """Bytes of `rows` rows."""
+        whole = codec._codec(self.format, self.block, self.scale, None).encoded_bytes(
+            rows * self._padded_width
+        )
+        return whole - rows * self._padding_bytes()
+
+    def encode(self, x: torch.Tensor, rounding: StochasticRounding | None = None) -> torch.Tensor:
+        """Encode a matrix of rows to bytes."""
+        data = codec.encode(
+            self._pad(x), format=self.format, block=self.block, scale=self.scale, rounding=rounding
+        ).data
+        return self._without_padding(data, x.shape[0])
+
+    def decode_into(self, out: torch.Tensor, data: torch.Tensor) -> None:
+        """Decode the bytes of as many rows as the contiguous matrix `out` has."""
+        encoded = self._with_padding(data, len(out), out.dtype)
+        if self.width == self._padded_width:
+            codec.decode(encoded, out=out)
+        else:
+            out.copy_(codec.decode(encoded)[:, : self.width])
+
+    def sum_decode(
+        self, pieces: list[torch.Tensor], own: torch.Tensor, own_rank: int
+    ) -> torch.Tensor:
+        """Sum the pieces of all ranks in fp32 and in rank order, `own` unencoded."""
+        ordered = self._in_rank_order(pieces, own, own_rank)
+        return codec.sum_decode(ordered, dtype=own.dtype)[:, : self.width].contiguous()
+
+    def sum_encode(
+        self,
+        pieces: list[torch.Tensor],
+        own: torch.Tensor,
+        own_rank: int,
+        rounding: StochasticRounding | None = None,
+    ) -> torch.Tensor:
+        """Encode the sum that `sum_decode` would return, without rounding it to a type first."""
+        ordered = self._in_rank_order(pieces, own, own_rank)
+        return self._without_padding(
+            codec.sum_encode(ordered, rounding=rounding).data, own.shape[0]
+        )
+
+    def _in_rank_order(
+        self, pieces: list[torch.Tensor], own: torch.Tensor, own_rank: int
+    ) -> list[Encoded | torch.Tensor]:
+        return [
+            self._pad(own) if rank == own_rank else self._with_padding(data, len(own), own.dtype)
+            for rank, data in enumerate(pieces)
+        ]
+
+    def _pad(self, x: torch.Tensor) -> torch.Tensor:
+        missing = self._padded_width - self.width
+        return F.pad(x, (0, missing)) if missing else x.contiguous()
+
+    def _without_padding(self, data: torch.Tensor, rows: int) -> torch.Tensor:
+        padding = self._padding_bytes()
+        if padding == 0 or rows == 0:
+            return data
+        end = self._scale_offset(rows)
+        codes = data[:end].view(rows, -1)[:, :-padding]
+        return torch.cat((codes.reshape(-1), data[end:]))
+
+    def _with_padding(self, data: torch.Tensor, rows: int, dtype: torch.dtype) -> Encoded:
+        padding = self._padding_bytes()
+        if padding and rows:
+            end = self._scale_offset(rows) - rows * padding
+            codes = F.pad(data[:end].view(rows, -1), (0, padding))
+            data = torch.cat((codes.view(-1), data[end:]))
+        elif data.data_ptr() % _ALIGNMENT:
+            data = data.clone()
+        shape = torch.Size((rows, self._padded_width))
+        return Encoded(data, shape, dtype, self.format, self.block, self.scale)
+
+
+# Of encoded bytes, for the codec; a piece of a received buffer may start anywhere.
+_ALIGNMENT = 4

@@ -1,0 +1,33 @@
+"""programs/sequence_regions.py on two and three ranks, and the row blocks by themselves."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import agoq_comm
+from agoq_comm.sequence_parallel.row_blocks import RowBlocks
+from checks import expect_ok
+from programs import row_oracle, sequence_regions
+
+
+@pytest.mark.parametrize("size,name", sequence_regions.checks.cases(2, 3))
+def test_regions(size: int, name: str) -> None:
+    expect_ok("programs.sequence_regions", size, name)
+
+
+@pytest.mark.parametrize("width", [1, 72, 127, 128, 129, 200, 384])
+@pytest.mark.parametrize("rows", [0, 1, 5])
+def test_blocks_end_with_their_row(width: int, rows: int) -> None:
+    x = torch.randn(rows, width) * torch.logspace(-3, 3, rows)[:, None]
+    codec = RowBlocks(width)
+    data = codec.encode(x)
+    assert data.numel() == codec.encoded_bytes(rows) == rows * (width + 2 * -(-width // 128))
+    out = torch.empty_like(x)
+    codec.decode_into(out, data)
+    torch.testing.assert_close(out, row_oracle.roundtrip(x), rtol=0, atol=0)
+
+
+def test_whole_blocks_are_the_codecs_own_bytes() -> None:
+    x = torch.randn(7, 256)
+    assert torch.equal(RowBlocks(256).encode(x), agoq_comm.encode(x).data)
