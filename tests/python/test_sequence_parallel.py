@@ -1,4 +1,4 @@
-"""programs/sequence_regions.py on two and three ranks, and the row blocks by themselves."""
+"""programs/sequence_*.py on two and three ranks, and the row blocks by themselves."""
 
 from __future__ import annotations
 
@@ -8,12 +8,17 @@ import torch
 import agoq_comm
 from agoq_comm.sequence_parallel.row_blocks import RowBlocks
 from checks import expect_ok
-from programs import row_oracle, sequence_regions
+from programs import row_oracle, sequence_contract, sequence_regions
 
 
 @pytest.mark.parametrize("size,name", sequence_regions.checks.cases(2, 3))
 def test_regions(size: int, name: str) -> None:
     expect_ok("programs.sequence_regions", size, name)
+
+
+@pytest.mark.parametrize("size,name", sequence_contract.checks.cases(2, 3))
+def test_contract(size: int, name: str) -> None:
+    expect_ok("programs.sequence_contract", size, name)
 
 
 @pytest.mark.parametrize("width", [1, 72, 127, 128, 129, 200, 384])

@@ -1,0 +1,223 @@
+"""What holds for all of Megatron's functions: the contract, gradients, counters, mistakes."""
+
+from __future__ import annotations
+
+import torch
+import torch.distributed as dist
+
+import agoq_comm
+from agoq_comm import sequence_parallel as sp
+from checks import Checks
+from programs.common import data, equal
+from programs.sequence_regions import _all_quantized, _differentiate, _parts, _rows
+from ranks import Rank
+
+checks = Checks()
+
+
+@checks
+def what_the_contract_says_is_exact(me: Rank) -> None:
+    """Few elements, doubles, integers, and vectors, which have no hidden dimension."""
+    for shape, dtype in (
+        ((4, 64), torch.float32),
+        ((400, 64), torch.float64),
+        ((400, 64), torch.int32),
+        ((30_000,), torch.float32),
+    ):
+        parts = [(100 * data(rank, *shape)).to(dtype) for rank in range(me.size)]
+        y = sp.gather_from_sequence_parallel_region(parts[me.rank], group=_all_quantized())
+        equal(y, torch.cat(parts))
+        whole = [torch.cat([part] * me.size) for part in parts]
+        z = sp.reduce_scatter_to_sequence_parallel_region(whole[me.rank], _all_quantized())
+        torch.testing.assert_close(z, sum(parts[1:], parts[0]))
+
+
+@checks
+def exact_gradients_are_right(me: Rank) -> None:
+    """Gradcheck on the sum of all ranks' results, which is what the functions differentiate."""
+
+    def total(function):
+        def of_all(x):
+            y = function(x)
+            weights = torch.linspace(1, 2, y.numel(), dtype=y.dtype).view(y.shape)
+            return sp.reduce_from_tensor_model_parallel_region((weights * y * y).sum().view(1, 1))
+
+        return of_all
+
+    torch.manual_seed(0)
+    x = torch.randn(me.size * 2, me.size * 3, dtype=torch.float64)
+    # Each perturbs the same element of its own input; replicas perturb the same number.
+    split, replicas = (
+        (
+            sp.gather_from_sequence_parallel_region,
+            sp.reduce_scatter_to_sequence_parallel_region,
+            sp.all_gather_last_dim_from_tensor_parallel_region,
+            sp.reduce_scatter_last_dim_to_tensor_parallel_region,
+        ),
+        (
+            sp.scatter_to_sequence_parallel_region,
+            sp.scatter_to_tensor_model_parallel_region,
+            sp.copy_to_tensor_model_parallel_region,
+        ),
+    )
+    for function in replicas:
+        assert torch.autograd.gradcheck(total(function), x.clone().requires_grad_())
+    for function in split:
+        # With equal inputs and equal perturbations on all ranks the derivative of the total is the
+        # sum of all ranks' gradients.
+        def summed(x, function=function):
+            return total(function)(sp.copy_to_tensor_model_parallel_region(x))
+
+        assert torch.autograd.gradcheck(summed, x.clone().requires_grad_())
+
+
+@checks
+def gradients_stay_within_the_propagated_bound(me: Rank) -> None:
+    """Against fp64: each decoded piece errs by half a step at most, the own one not at all."""
+    rows, width = _rows(256), 256
+    grads = _parts(me, rows * me.size, width, seed=1)
+    x = data(me.rank, rows, width)
+    _, grad = _differentiate(sp.gather_from_sequence_parallel_region, x, grads[me.rank])
+    pieces = [g.split(rows)[me.rank] for g in grads]
+    exact = sum(piece.double() for piece in pieces)
+    steps = [
+        piece.view(-1, 128).abs().amax(1, keepdim=True).double() / 127 * (1 + 2**-7)
+        for rank, piece in enumerate(pieces)
+        if rank != me.rank
+    ]
+    bound = sum(steps).expand(-1, 128).reshape(rows, width) * 0.5001 + 1e-6
+    assert bool(((grad.double() - exact).abs() <= bound).all())
+    assert float((grad.double() - exact).abs().max()) > 0
+
+
+@checks
+def all_ranks_get_the_same_bits(me: Rank) -> None:
+    x = data(me.rank, _rows(200), 200)
+    for y in (
+        sp.gather_from_sequence_parallel_region(x),
+        sp.reduce_from_tensor_model_parallel_region(x),
+    ):
+        everyone = [torch.empty_like(y) for _ in range(me.size)]
+        dist.all_gather(everyone, y)
+        for other in everyone:
+            equal(other, y)
+
+
+@checks
+def a_nan_is_seen_by_all_ranks(me: Rank) -> None:
+    x = data(me.rank, _rows(200), 200)
+    if me.rank == 0:
+        x[3, 150] = float("inf")
+    y = sp.gather_from_sequence_parallel_region(x)
+    # The short block of that row, and no other row.
+    assert bool(y[3, 128:].isnan().all()) and int(y.isnan().sum()) == 72
+
+
+@checks
+def bytes_of_a_layer(me: Rank) -> None:
+    """A layer's four collectives and their gradients carry at most 0.51 of what bf16 would."""
+    group = dist.new_group(
+        pg_options=agoq_comm.Options(quantize=("all_reduce", "reduce_scatter", "all_gather"))
+    )
+    x = data(me.rank, 128, 256, dtype=torch.bfloat16).requires_grad_()
+    for _ in range(2):
+        whole = sp.gather_from_sequence_parallel_region(x, group=group)
+        part = sp.reduce_scatter_to_sequence_parallel_region(whole, group=group)
+        part.sum().backward()
+    stats = agoq_comm.stats(group)
+    assert set(stats) == {"all_gather", "reduce_scatter"}, stats
+    sent = sum(stats[op]["wire_bytes"] for op in stats)
+    exact = sum(stats[op]["exact_bytes"] for op in stats)
+    assert exact == 8 * (me.size - 1) * 128 * 256 * 2
+    assert sent <= 0.51 * exact, (sent, exact)
+
+
+@checks
+def short_tails_do_not_travel_padded(me: Rank) -> None:
+    group = dist.new_group()
+    rows = _rows(200)
+    sp.gather_from_sequence_parallel_region(data(me.rank, rows, 200), group=group)
+    assert agoq_comm.stats(group)["all_gather"]["wire_bytes"] == (me.size - 1) * rows * 204
+
+
+@checks
+def stochastic_rounding_is_unbiased_and_never_repeats_a_draw(me: Rank) -> None:
+    options = agoq_comm.Options(rounding="stochastic", seed=5)
+    group = dist.new_group(pg_options=options)
+    x = torch.full((170, 100), 0.3)
+    x[:, 0] = 1.0
+    results = [sp.gather_from_sequence_parallel_region(x, group=group) for _ in range(20)]
+    assert not torch.equal(results[0], results[1])
+    mean = torch.stack(results).double()[:, :, 1:].mean()
+    assert abs(float(mean) - 0.3) < 5e-5, mean
+
+
+@checks
+def mistakes_are_named(me: Rank) -> None:
+    x = data(me.rank, 2 * me.size + 1, 8)
+    cases = (
+        (lambda: sp.reduce_scatter_to_sequence_parallel_region(x), "no multiple of the"),
+        (lambda: sp.scatter_to_sequence_parallel_region(x), "no multiple of the"),
+        (lambda: sp.reduce_scatter_last_dim_to_tensor_parallel_region(x[:, :1]), "no multiple of"),
+        (
+            lambda: sp.gather_from_sequence_parallel_region(x, output_split_sizes=[1] * me.size),
+            "output_split_sizes says 1 rows for this rank",
+        ),
+        (
+            lambda: sp.gather_from_sequence_parallel_region(x, output_split_sizes=[len(x)]),
+            "must be one for each of the",
+        ),
+        (
+            lambda: sp.reduce_scatter_to_sequence_parallel_region(
+                x, input_split_sizes=[1] * me.size
+            ),
+            "the split sizes sum to",
+        ),
+        (
+            lambda: sp.gather_from_sequence_parallel_region(
+                x, tensor_parallel_output_grad=False, output_split_sizes=[len(x)] * me.size
+            ),
+            "of use only with tensor_parallel_output_grad=True",
+        ),
+        (
+            lambda: sp.gather_from_sequence_parallel_region(
+                x, group=dist.new_group(backend="gloo")
+            ),
+            "the group's backend is 'gloo', not 'agoq'",
+        ),
+        (lambda: sp.gather_from_sequence_parallel_region(torch.tensor(1.0)), "without dimensions"),
+    )
+    for call, words in cases:
+        try:
+            call()
+        except (ValueError, RuntimeError) as error:
+            assert words in str(error), error
+        else:
+            raise AssertionError(f"nothing said {words!r}")
+
+
+@checks
+def one_rank_returns_its_input(me: Rank) -> None:
+    alone = [dist.new_group([rank]) for rank in range(me.size)][me.rank]
+    x = data(me.rank, 40, 512).requires_grad_()
+    for name in sp.__all__:
+        if name.endswith("_region"):
+            assert getattr(sp, name)(x, group=alone) is x
+
+
+@checks
+def compiles_without_a_graph_break(me: Rank) -> None:
+    weight = data(7, 256, 256, seed=3) / 16
+
+    def block(x):
+        whole = sp.gather_from_sequence_parallel_region(x)
+        y = sp.copy_to_tensor_model_parallel_region(torch.relu(whole @ weight))
+        part = sp.reduce_scatter_to_sequence_parallel_region(y)
+        return sp.all_gather_last_dim_from_tensor_parallel_region(part)
+
+    x = data(me.rank, 96, 256)
+    grad = data(me.rank, 96, 256 * me.size, seed=2)
+    expected = _differentiate(block, x, grad)
+    compiled = torch.compile(block, fullgraph=True, backend="aot_eager")
+    for actual, right in zip(_differentiate(compiled, x, grad), expected, strict=True):
+        equal(actual, right)
