@@ -2,9 +2,11 @@
 
 Usage, from the folder bench/, as root::
 
+    python -m linklab peers                               # installs MPIs and oneCCL to compare with
+    python -m linklab table                               # everything; recorded in bench/results
+    python -m linklab table --quick --rate 1 --layout 2x1
+    python -m linklab targets                             # what was recorded, beside the targets
     python -m linklab run --hosts 2 --rate 1 -- python osu_allreduce.py -m 64M --vs gloo,agoq
-    python -m linklab check --hosts 2 --rate 1 -m 16M     # bytes on the interfaces
-    python -m linklab table --json lab.json --markdown lab.md
     python -m linklab up --hosts 4 --rate 10              # leaves it there, for experiments
     python -m linklab down                                # removes what was left behind
 """
@@ -12,19 +14,18 @@ Usage, from the folder bench/, as root::
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 from pathlib import Path
+from typing import Any
 
 from _common.command_line import parse_size
-from linklab import formulas, measure, network, ranks, table
-from linklab.topology import Lab, parse_rate, rate_name
+from linklab import cases, figure, markdown, network, peers, ranks, session, table, targets
+from linklab.topology import Lab, parse_layout, parse_rate
 
-
-def _shape(text: str) -> tuple[int, int]:
-    hosts, cross, per_host = text.partition("x")
-    if not hosts.isdigit() or (cross and not per_host.isdigit()):
-        raise argparse.ArgumentTypeError(f"{text!r} is no shape; write HOSTS or HOSTSxRANKS")
-    return int(hosts), int(per_host or 1)
+_ROOT = Path(__file__).resolve().parents[2]
+_RESULTS = _ROOT / "bench" / "results"
+_PEERS = _ROOT / "build" / "peers"
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -43,53 +44,75 @@ def _parser() -> argparse.ArgumentParser:
 
     check = commands.add_parser("check", parents=[one_lab], help="compare bytes with the formulas")
     check.add_argument("-m", "--size", type=parse_size, default=parse_size("16M"))
-    check.add_argument("--operation", choices=tuple(formulas.PASSES), default="allreduce")
+    check.add_argument("--operation", choices=cases.OPERATIONS, default="allreduce")
 
     commands.add_parser("up", parents=[one_lab], help="make a lab and leave it")
     down = commands.add_parser("down", help="remove labs whose maker has ended")
     down.add_argument("--all", action="store_true", help="also those in use")
 
-    whole = commands.add_parser("table", help="measure everything")
-    whole.add_argument(
-        "--shapes", type=_shape, nargs="+", default=[(2, 1), (4, 1), (2, 2)], metavar="HOSTSxRANKS"
-    )
-    whole.add_argument(
-        "--rates",
-        type=parse_rate,
-        nargs="+",
-        default=[parse_rate(r) for r in ("1", "2.5", "5", "10")],
-    )
-    whole.add_argument(
-        "--operations", nargs="+", choices=tuple(formulas.PASSES), default=["allreduce"]
-    )
-    whole.add_argument("-m", "--sizes", type=parse_size, nargs="+", default=[parse_size("64M")])
-    whole.add_argument("-i", "--iterations", type=int, default=10)
-    whole.add_argument("--mpirun", action="append", default=[], help="of an MPI; may be repeated")
-    whole.add_argument("--json", type=Path)
-    whole.add_argument("--markdown", type=Path)
+    install = commands.add_parser("peers", help="install MPIs and oneCCL (about 2 GB)")
+    install.add_argument("--into", type=Path, default=_PEERS, help=f"default {_PEERS}")
+
+    held = commands.add_parser("targets", help="compare recorded results with the targets")
+    held.add_argument("--json", type=Path, default=_RESULTS / "linklab.json")
+
+    _add_table(commands.add_parser("table", help="measure everything"))
     return parser
+
+
+def _add_table(whole: argparse.ArgumentParser) -> None:
+    only = whole.add_argument_group("rows (default: all)")
+    only.add_argument("--layout", type=parse_layout, nargs="+", metavar="HOSTSxRANKS")
+    only.add_argument("--rate", type=parse_rate, nargs="+", metavar="GBIT", help="or none")
+    only.add_argument("--operation", nargs="+", choices=cases.OPERATIONS)
+    only.add_argument("-m", "--size", type=parse_size, nargs="+", help="instead of the table's")
+    only.add_argument("--quick", action="store_true", help="short messages and few rounds")
+    whole.add_argument("--seconds", type=float, default=4, help="to time a row, about (default 4)")
+    whole.add_argument("--budget", type=float, default=1200, help="for all (default 1200 s)")
+    whole.add_argument("--peers", type=Path, default=_PEERS, help=f"default {_PEERS}")
+    whole.add_argument("--mpirun", action="append", default=[], help="of an MPI; may be repeated")
+    whole.add_argument("--no-peers", action="store_true", help="compare with gloo and exact alone")
+    whole.add_argument("--check", action="store_true", help="also compare with the targets")
+    whole.add_argument("--json", type=Path, default=_RESULTS / "linklab.json")
+    whole.add_argument("--markdown", type=Path, default=_RESULTS / "linklab.md")
+    whole.add_argument("--plot", type=Path, default=_ROOT / "docs" / "figures" / "linklab.png")
+
+
+def _say(line: str) -> None:
+    print(line, flush=True)
 
 
 def _run(arguments: argparse.Namespace, lab: Lab) -> int:
     before = network.sent(lab)
     ranks.run(lab, arguments.command, arguments.timeout)
-    for host, payload in enumerate(measure.payload_since(lab, before)):
-        print(f"host {host} sent {payload} bytes of payload")
+    for host, payload in enumerate(network.payload_since(lab, before)):
+        _say(f"host {host} sent {payload} bytes of payload")
     return 0
 
 
 def _check(arguments: argparse.Namespace, lab: Lab) -> int:
+    case = cases.Case(
+        lab.hosts,
+        lab.ranks_per_host,
+        lab.rate,
+        arguments.operation,
+        arguments.size,
+        contenders=("exact", "agoq"),
+    )
     held = True
-    for contender in ("exact", "agoq"):
-        seen = measure.egress(lab, arguments.operation, contender, arguments.size)
-        held = held and seen.holds
-        by_host = ", ".join(f"{sent:.0f}" for sent in seen.bytes_by_host)
-        print(
-            f"{lab.name}, {rate_name(lab.rate)}, {arguments.operation} of {seen.size} bytes, "
-            f"{contender}: {by_host} bytes left the hosts a call; formula {seen.expected:.0f}; "
-            f"ratio {seen.ratio:.4f}: {'holds' if seen.holds else 'DOES NOT HOLD'}",
-            flush=True,
-        )
+
+    def on_result(measured: dict[str, Any]) -> None:
+        nonlocal held
+        for name, result in table.make_row(measured, "direct")["contenders"].items():
+            held = held and result["egress_holds"]
+            by_host = ", ".join(f"{sent:.0f}" for sent in result["egress_bytes"])
+            _say(
+                f"{case.name}, {name}: {by_host} bytes left the hosts a call; formula "
+                f"{result['egress_expected']:.0f}; ratio {result['egress_ratio']:.4f}: "
+                f"{'holds' if result['egress_holds'] else 'DOES NOT HOLD'}"
+            )
+
+    session.run(lab, [case], 0, 300, None, on_result)
     return 0 if held else 1
 
 
@@ -101,7 +124,7 @@ def _up(lab: Lab) -> int:
         network.remove(lab.namespaces)
         raise
     for host in range(lab.hosts):
-        print(f"{lab.address(host)}: ip netns exec {lab.namespace(host)} COMMAND")
+        _say(f"{lab.address(host)}: ip netns exec {lab.namespace(host)} COMMAND")
     return 0
 
 
@@ -109,30 +132,43 @@ def _down(everything: bool) -> int:
     network.check_possible()
     gone = network.existing() if everything else network.left_behind()
     network.remove(gone)
-    print(f"removed {len(gone)} namespace(s)")
+    _say(f"removed {len(gone)} namespace(s)")
     return 0
 
 
 def _table(arguments: argparse.Namespace) -> int:
     network.check_possible()
-    plan = table.Plan(
-        arguments.shapes,
-        arguments.rates,
-        arguments.operations,
-        arguments.sizes,
-        arguments.iterations,
-        arguments.mpirun,
+    wanted = cases.select(
+        arguments.layout, arguments.rate, arguments.operation, arguments.size, arguments.quick
     )
-    print(table.markdown_head(), flush=True)
+    if not wanted:
+        raise ValueError("no row of the table is of this layout, rate and operation")
     results = table.new_results()
+    mpis: list[peers.Mpi] = []
+    if not arguments.no_peers:
+        mpis, results["missing"] = peers.find(arguments.mpirun, arguments.peers)
+    for what, why in results["missing"].items():
+        _say(f"not measured: {what}: {why}")
+    seconds = 0 if arguments.quick else arguments.seconds
     try:
-        table.measure_all(plan, results, lambda line: print(line, flush=True))
+        table.measure_all(
+            wanted, results, seconds, arguments.budget, mpis, lambda row: _say(markdown.row(row))
+        )
     finally:
-        if arguments.json is not None:
-            table.write_json(arguments.json, results)
-        if arguments.markdown is not None:
-            table.write(arguments.markdown, table.markdown(results))
-    return 0 if table.all_held(results) else 1
+        table.write_json(arguments.json, results)
+        table.write(arguments.markdown, markdown.rows(results))
+    figure.draw(results, arguments.plot)
+    wrong = table.problems(results)
+    for problem in wrong:
+        _say(f"wrong: {problem}")
+    if arguments.check:
+        _targets(results)
+    return 1 if wrong else 0
+
+
+def _targets(results: dict[str, Any]) -> None:
+    codec = _RESULTS / "codec.json"
+    _say(markdown.verdicts(results, json.loads(codec.read_text()) if codec.exists() else None))
 
 
 def main() -> int:
@@ -141,6 +177,13 @@ def main() -> int:
     try:
         if arguments.what == "down":
             return _down(arguments.all)
+        if arguments.what == "peers":
+            peers.install(arguments.into)
+            return 0
+        if arguments.what == "targets":
+            results = json.loads(arguments.json.read_text())
+            _targets(results)
+            return 0 if all(v.met is not False for v in targets.check(results, None)) else 1
         if arguments.what == "table":
             return _table(arguments)
         lab = Lab(arguments.hosts, arguments.per_host, arguments.rate)

@@ -7,8 +7,6 @@ passes once over the links, an all-reduce twice.
 
 from __future__ import annotations
 
-from linklab.topology import Lab
-
 PASSES = {"allreduce": 2, "reduce_scatter": 1, "allgather": 1}
 
 # Ethernet, IPv4 and TCP with time stamps: what a frame holds beside payload. The counters of a veth
@@ -18,20 +16,23 @@ FRAME_OVERHEAD = 14 + 20 + 32
 # Block format int8/128/bf16: one byte an element and a two-byte scale for every 128.
 _ENCODED_BYTES_PER_ELEMENT = 1 + 2 / 128
 
+# Contenders whose messages are encoded.
+_QUANTIZED = ("agoq", "flat")
 
-def flat(lab: Lab, operation: str, message: float) -> float:
+
+def flat(hosts: int, ranks_per_host: int, operation: str, message: float) -> float:
     """Every chunk straight to its owner: g ranks send (m-1)g chunks of N/p bytes each."""
-    return PASSES[operation] * lab.ranks_per_host * (lab.hosts - 1) / lab.hosts * message
+    return PASSES[operation] * ranks_per_host * (hosts - 1) / hosts * message
 
 
-def two_level(lab: Lab, operation: str, message: float) -> float:
+def two_level(hosts: int, operation: str, message: float) -> float:
     """First inside the host, then between the hosts: as if each host were one rank."""
-    return PASSES[operation] * (lab.hosts - 1) / lab.hosts * message
+    return PASSES[operation] * (hosts - 1) / hosts * message
 
 
-def ring(lab: Lab, operation: str, message: float) -> float:
+def ring(ranks: int, operation: str, message: float) -> float:
     """A ring in rank order leaves each host once: (p-1) chunks of N/p bytes."""
-    return PASSES[operation] * (lab.ranks - 1) / lab.ranks * message
+    return PASSES[operation] * (ranks - 1) / ranks * message
 
 
 def encoded(message: float, itemsize: int) -> float:
@@ -44,24 +45,19 @@ def payload(sent_bytes: int, sent_frames: int) -> int:
     return sent_bytes - FRAME_OVERHEAD * sent_frames
 
 
-def whole_message(lab: Lab, operation: str, size: int) -> int:
-    """Return N for a program's ``-m``: OMB's size of an all-gather is one rank's part."""
-    return size * lab.ranks if operation == "allgather" else size
-
-
-def at_least(lab: Lab, operation: str, contender: str, size: int, itemsize: int) -> float:
+def at_least(hosts: int, operation: str, contender: str, size: int, itemsize: int) -> float:
     """Bytes that must leave each host a call, whatever the algorithm, unless some go around."""
-    message: float = whole_message(lab, operation, size)
-    if contender == "agoq":
-        message = encoded(message, itemsize)
-    return two_level(lab, operation, message)
+    message = encoded(size, itemsize) if contender in _QUANTIZED else size
+    return two_level(hosts, operation, message)
 
 
-def expected(lab: Lab, operation: str, contender: str, size: int, itemsize: int) -> float | None:
+def expected(
+    hosts: int, ranks_per_host: int, operation: str, contender: str, size: int, itemsize: int
+) -> float | None:
     """Bytes that must leave each host a call; None where nobody states the algorithm."""
-    message: float = whole_message(lab, operation, size)
-    if contender == "agoq":
-        return flat(lab, operation, encoded(message, itemsize))
-    if contender == "exact":
-        return flat(lab, operation, message)
-    return None
+    if contender not in (*_QUANTIZED, "exact"):
+        return None
+    message = encoded(size, itemsize) if contender in _QUANTIZED else size
+    if contender == "agoq" and ranks_per_host > 1:
+        return two_level(hosts, operation, message)
+    return flat(hosts, ranks_per_host, operation, message)

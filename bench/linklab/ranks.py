@@ -9,15 +9,16 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import IO
 
 from linklab.network import LabError
-from linklab.topology import INTERFACE, Lab
+from linklab.topology import Lab
 
 _PORT = 29500  # free, since the namespace is new
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
+_PAUSE = 0.05  # seconds between looks at the ranks
 
 
 def variables(lab: Lab, rank: int) -> dict[str, str]:
@@ -25,20 +26,24 @@ def variables(lab: Lab, rank: int) -> dict[str, str]:
     return {
         "OMP_NUM_THREADS": "1",
         **os.environ,
-        **interface_variables(),
+        **interface_variables(lab),
+        **meeting_place(lab),
         "RANK": str(rank),
         "WORLD_SIZE": str(lab.ranks),
         "LOCAL_RANK": str(rank % lab.ranks_per_host),
         "LOCAL_WORLD_SIZE": str(lab.ranks_per_host),
-        "MASTER_ADDR": lab.address(0),
-        "MASTER_PORT": str(_PORT),
     }
 
 
-def interface_variables() -> dict[str, str]:
+def meeting_place(lab: Lab) -> dict[str, str]:
+    """Where torch's store is: on the first host."""
+    return {"MASTER_ADDR": lab.address(0), "MASTER_PORT": str(_PORT)}
+
+
+def interface_variables(lab: Lab) -> dict[str, str]:
     """Tell every library which interface carries its bytes."""
     names = ("AGOQ_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME")
-    return dict.fromkeys(names, INTERFACE)
+    return dict.fromkeys(names, lab.interface)
 
 
 def on_host(lab: Lab, host: int, command: Sequence[str]) -> list[str]:
@@ -69,8 +74,23 @@ def start(
     )
 
 
-def run(lab: Lab, command: Sequence[str], timeout: float, echo: bool = True) -> str:
+def run(
+    lab: Lab,
+    command: Sequence[str],
+    timeout: float,
+    echo: bool = True,
+    meanwhile: Callable[[], None] = lambda: None,
+) -> str:
     """Run `command` once for each rank; return what rank 0 printed.
+
+    Parameters
+    ----------
+    timeout
+        Seconds that all ranks together may take.
+    echo
+        Print what rank 0 prints.
+    meanwhile
+        Called often while they run.
 
     Raises
     ------
@@ -85,35 +105,44 @@ def run(lab: Lab, command: Sequence[str], timeout: float, echo: bool = True) -> 
                 with log.open("w") as stream:
                     where = on_host(lab, lab.host_of(rank), command)
                     processes.append(start(where, variables(lab, rank), stream))
-            _wait(processes, logs, timeout, echo)
+            names = [f"rank {rank}" for rank in range(lab.ranks)]
+            wait(names, processes, logs, timeout, echo, meanwhile)
         finally:
             end(processes)
         return logs[0].read_text(errors="replace")
 
 
-def _wait(
-    processes: list[subprocess.Popen[bytes]], logs: list[Path], timeout: float, echo: bool
+def wait(
+    names: Sequence[str],
+    processes: Sequence[subprocess.Popen[bytes]],
+    logs: Sequence[Path],
+    timeout: float,
+    echo: bool,
+    meanwhile: Callable[[], None],
 ) -> None:
+    """Return when all have ended well; raise LabError as soon as one has not."""
     deadline = time.monotonic() + timeout
     with logs[0].open(errors="replace") as printed:
         while True:
             codes = [process.poll() for process in processes]
+            meanwhile()
             if echo:
                 sys.stdout.write(printed.read())
                 sys.stdout.flush()
-            for rank, code in enumerate(codes):
+            for name, code, log in zip(names, codes, logs, strict=True):
                 if code not in (None, 0):
-                    tail = logs[rank].read_text(errors="replace")[-3000:]
-                    raise LabError(f"rank {rank} ended with status {code}:\n{tail}")
+                    tail = log.read_text(errors="replace")[-3000:]
+                    raise LabError(f"{name} ended with status {code}:\n{tail}")
             if all(code == 0 for code in codes):
                 return
             if time.monotonic() > deadline:
-                late = [str(rank) for rank, code in enumerate(codes) if code is None]
-                raise LabError(f"rank(s) {', '.join(late)} did not end within {timeout:g} s")
-            time.sleep(0.1)
+                late = [name for name, code in zip(names, codes, strict=True) if code is None]
+                tail = logs[0].read_text(errors="replace")[-3000:]
+                raise LabError(f"{', '.join(late)} did not end within {timeout:g} s:\n{tail}")
+            time.sleep(_PAUSE)
 
 
-def end(processes: list[subprocess.Popen[bytes]]) -> None:
+def end(processes: Sequence[subprocess.Popen[bytes]]) -> None:
     """End what still runs, by its id."""
     for process in processes:
         if process.poll() is None:

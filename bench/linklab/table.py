@@ -1,189 +1,159 @@
-"""The whole table: shapes of labs x rates x operations x sizes, every contender in each."""
+"""The whole table: every case, every contender in each, and what came out."""
 
 from __future__ import annotations
 
 import json
 import os
 import platform
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from functools import partial
+import statistics
+import time
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from linklab import measure, peers
+from linklab import formulas, peers, session
+from linklab.cases import Case
 from linklab.network import LabError, laboratory
-from linklab.topology import Lab, rate_name
+from linklab.topology import Lab
 
-_BASES = ["gloo", "exact", "agoq"]
-
-
-@dataclass(frozen=True)
-class Plan:
-    """What the table covers."""
-
-    shapes: Sequence[tuple[int, int]]
-    rates: Sequence[int | None]
-    operations: Sequence[str]
-    sizes: Sequence[int]
-    iterations: int
-    mpiruns: Sequence[str] = ()
+TOLERANCE = 0.01  # of bytes on the interfaces, beside the formula
+_ITEMSIZE = {"float32": 4, "bfloat16": 2, "float16": 2}
+_OURS = ("exact", "agoq", "flat")
 
 
 def new_results() -> dict[str, Any]:
     """Return results without rows, on this machine."""
     return {
-        "cpus": os.cpu_count(),
         "machine": platform.machine(),
         "kernel": platform.release(),
+        "cores": len(os.sched_getaffinity(0)),
         "missing": {},
+        "failures": [],
         "rows": [],
     }
 
 
-def measure_all(plan: Plan, results: dict[str, Any], say: Callable[[str], None]) -> None:
-    """Measure row after row into `results`, so that an interrupted run keeps what it has.
+def measure_all(
+    cases: Sequence[Case],
+    results: dict[str, Any],
+    seconds: float,
+    budget: float,
+    mpis: Iterable[peers.Mpi],
+    on_row: Callable[[dict[str, Any]], None],
+) -> None:
+    """Measure case after case into `results`, so that an interrupted run keeps what it has.
 
-    A row that fails says so and does not stop the others.
+    A start of ranks that fails says so and does not stop the others; where the budget (seconds)
+    ends, the remaining cases are failures that say so.
     """
-    mpis, missing = peers.find_mpis(plan.mpiruns)
-    contenders = list(_BASES)
-    without_oneccl = peers.find_oneccl()
-    if without_oneccl is None:
-        contenders.append("ccl")
-    else:
-        missing["oneCCL"] = without_oneccl
-    for what, why in missing.items():
-        say(f"not measured: {what}: {why}")
-    results["missing"] = missing
-    for hosts, per_host in plan.shapes:
-        for rate in plan.rates:
-            with laboratory(Lab(hosts, per_host, rate)) as lab:
-                for operation in plan.operations:
-                    for size in plan.sizes:
-                        row = _row(lab, operation, size, contenders, mpis, plan.iterations)
-                        results["rows"].append(row)
-                        say(markdown_row(row))
+    deadline = time.monotonic() + budget
+    launchers: list[peers.Mpi | None] = [None, *mpis]
+    # Every MPI comes after our own comparisons: these matter more where time runs out.
+    for mpi in launchers:
+        for layout in dict.fromkeys((case.hosts, case.ranks_per_host) for case in cases):
+            wanted = [
+                case
+                for case in cases
+                if (case.hosts, case.ranks_per_host) == layout
+                and (mpi is None or case.against_peers)
+            ]
+            if wanted:
+                _measure_layout(wanted, mpi, results, seconds, deadline, on_row)
 
 
-def _row(
-    lab: Lab,
-    operation: str,
-    size: int,
-    contenders: list[str],
-    mpis: list[peers.Mpi],
-    iterations: int,
-) -> dict[str, Any]:
-    row: dict[str, Any] = {
-        "lab": lab.name,
-        "rate": rate_name(lab.rate),
-        "operation": operation,
-        "size": size,
-        "median_ms": {},
-        "agoq_faster_than": {},
-        "egress": [],
-        "failures": [],
+def _measure_layout(
+    cases: Sequence[Case],
+    mpi: peers.Mpi | None,
+    results: dict[str, Any],
+    seconds: float,
+    deadline: float,
+    on_row: Callable[[dict[str, Any]], None],
+) -> None:
+    launcher = "direct" if mpi is None else mpi.family
+    done: set[str] = set()
+
+    def on_result(measured: dict[str, Any]) -> None:
+        row = make_row(measured, launcher)
+        results["rows"].append(row)
+        done.add(row["name"])
+        on_row(row)
+
+    try:
+        left = deadline - time.monotonic()
+        if left <= 0:
+            raise LabError("the time budget was spent")
+        with laboratory(Lab(cases[0].hosts, cases[0].ranks_per_host)) as lab:
+            session.run(lab, cases, seconds, left, mpi, on_result)
+    except LabError as error:
+        for case in cases:
+            if case.name not in done:
+                results["failures"].append(
+                    {"name": case.name, "launcher": launcher, "why": str(error)}
+                )
+
+
+def make_row(measured: dict[str, Any], launcher: str) -> dict[str, Any]:
+    """Return one case's measurements with medians, ratios and formulas.
+
+    A ratio is the median over the rounds of one contender's time over another's in that round.
+    """
+    case = Case.from_dict(measured)
+    contenders: dict[str, Any] = {}
+    for name, result in measured["contenders"].items():
+        label = launcher if name == "mpi" else name
+        contenders[label] = {
+            "median_ms": 1e3 * statistics.median(result["seconds"]),
+            **result,
+            **_egress(case, name, result["egress_bytes"]),
+        }
+    ratios = {
+        f"{fast}/{slow}": statistics.median(
+            base / own
+            for base, own in zip(
+                contenders[slow]["seconds"], contenders[fast]["seconds"], strict=True
+            )
+        )
+        for fast in contenders
+        for slow in contenders
+        if fast in _OURS and fast != slow
+    }
+    return {**measured, "launcher": launcher, "contenders": contenders, "faster": ratios}
+
+
+def _egress(case: Case, contender: str, sent: list[float]) -> dict[str, Any]:
+    """Beside the formula where one is known; else whether bytes went around the links."""
+    if not sent:
+        return {}
+    what = (case.operation, contender, case.size, _ITEMSIZE[case.dtype])
+    around = min(sent) < 0.99 * formulas.at_least(case.hosts, *what)
+    expected = formulas.expected(case.hosts, case.ranks_per_host, *what)
+    if expected is None:
+        return {"went_around_the_links": around}
+    ratio = max((bytes_out / expected for bytes_out in sent), key=lambda r: abs(r - 1))
+    return {
+        "went_around_the_links": around,
+        "egress_expected": expected,
+        "egress_ratio": ratio,
+        "egress_holds": abs(ratio - 1) <= TOLERANCE,
     }
 
-    def compare(names: list[str], mpi: peers.Mpi | None = None) -> None:
-        results = measure.times(lab, operation, size, names, iterations, mpi)
-        for name, result in results.items():
-            label = mpi.family if mpi is not None and name == "mpi" else name
-            if not (mpi is not None and name == "agoq"):
-                row["median_ms"][label] = result["median_us"] / 1e3
-            if result["valid"] is False:
-                row["failures"].append(f"{label}: relative error {result['relative_error']:.2e}")
-        agoq = results["agoq"]
-        row["agoq_faster_than"][mpi.family if mpi is not None else names[0]] = agoq["ratio"]
-        for name in names[1:]:
-            if name != "agoq":
-                # Both are known against the base, round by round; their quotient is of medians.
-                row["agoq_faster_than"][name] = agoq["ratio"] / results[name]["ratio"]
 
-    _attempt(row, "times", partial(compare, contenders))
-    for mpi in mpis:
-        _attempt(row, mpi.family, partial(compare, ["mpi", "agoq"], mpi))
-
-    def count(contender: str) -> None:
-        row["egress"].append(measure.egress(lab, operation, contender, size).as_dict())
-
-    for contender in ("exact", "agoq"):
-        _attempt(row, f"egress of {contender}", partial(count, contender))
-    return row
-
-
-def _attempt(row: dict[str, Any], what: str, do: Callable[[], Any]) -> None:
-    try:
-        do()
-    except LabError as error:
-        row["failures"].append(f"{what}: {error}")
-
-
-_COLUMNS = [
-    "Lab",
-    "Link",
-    "Operation",
-    "MiB",
-    "ms: gloo",
-    "exact",
-    "agoq",
-    "others",
-    "agoq faster than gloo",
-    "than exact",
-    "than others",
-    "egress/formula: exact",
-    "agoq",
-    "failed",
-]
-
-
-def markdown_head() -> str:
-    """Return the heading of the table."""
-    return "| " + " | ".join(_COLUMNS) + " |\n|" + "---|" * len(_COLUMNS)
-
-
-def markdown_row(row: dict[str, Any]) -> str:
-    """Return one line of the table; a dash where nothing was measured."""
-    times, ratios = row["median_ms"], row["agoq_faster_than"]
-    egress = {entry["contender"]: entry for entry in row["egress"]}
-
-    def known(values: dict[str, float], name: str, digits: int) -> str:
-        return f"{values[name]:.{digits}f}" if name in values else "-"
-
-    def others(values: dict[str, float], digits: int) -> str:
-        names = [name for name in values if name not in _BASES]
-        return ", ".join(f"{name} {values[name]:.{digits}f}" for name in names) or "-"
-
-    fields = [
-        row["lab"],
-        row["rate"],
-        row["operation"],
-        f"{row['size'] / 2**20:g}",
-        *(known(times, name, 1) for name in _BASES),
-        others(times, 1),
-        known(ratios, "gloo", 2),
-        known(ratios, "exact", 2),
-        others(ratios, 2),
-        *(f"{egress[n]['ratio']:.4f}" if n in egress else "-" for n in ("exact", "agoq")),
-        "; ".join(failure.splitlines()[0] for failure in row["failures"]) or "-",
-    ]
-    return "| " + " | ".join(fields) + " |"
-
-
-def markdown(results: dict[str, Any]) -> str:
-    """Return the table, and what is missing in it."""
-    lines = [markdown_head(), *map(markdown_row, results["rows"])]
-    absent = [f"- {what}: {why}." for what, why in results["missing"].items()]
-    note = ["", "Not measured:", "", *absent] if absent else []
-    return "\n".join([*lines, *note]) + "\n"
-
-
-def all_held(results: dict[str, Any]) -> bool:
-    """Whether nothing failed and all bytes were those of the formulas."""
-    return all(
-        not row["failures"] and all(entry["holds"] for entry in row["egress"])
-        for row in results["rows"]
-    )
+def problems(results: dict[str, Any]) -> list[str]:
+    """Return what is wrong with the results, a sentence each: errors, bytes, failed starts."""
+    found = []
+    for row in results["rows"]:
+        for name, result in row["contenders"].items():
+            where = f"{row['name']} ({row['launcher']}), {name}"
+            if not result["valid"]:
+                found.append(f"{where}: relative error {result['relative_error']:.2e}")
+            if result.get("went_around_the_links"):
+                found.append(f"{where}: bytes went around the links, through shared memory")
+            if not result.get("egress_holds", True):
+                found.append(f"{where}: sent {result['egress_ratio']:.4f} of the formula's bytes")
+    for failure in results["failures"]:
+        first = failure["why"].splitlines()[0] if failure["why"] else "no reason given"
+        found.append(f"{failure['name']} ({failure['launcher']}): {first}")
+    return found
 
 
 def write(path: Path, text: str) -> None:

@@ -7,7 +7,8 @@ import os
 import re
 from dataclasses import dataclass, field
 
-INTERFACE = "e0"  # of every host
+INTERFACE = "e0"  # of every host that has a link
+LOOPBACK = "lo"
 PREFIX = "linklab"
 _SUBNET = "10.77.0"
 _GIGABIT = 10**9
@@ -15,7 +16,7 @@ _GIGABIT = 10**9
 
 @dataclass(frozen=True)
 class Lab:
-    """Hosts of equally many ranks; two are joined directly, more by a bridge.
+    """Hosts of equally many ranks; one stands alone, two are joined directly, more by a bridge.
 
     Attributes
     ----------
@@ -33,8 +34,8 @@ class Lab:
     owner: int = field(default_factory=os.getpid)
 
     def __post_init__(self) -> None:
-        if not 2 <= self.hosts <= 200 or self.ranks_per_host < 1:
-            raise ValueError("a lab has 2 to 200 hosts of at least one rank each")
+        if not 1 <= self.hosts <= 200 or self.ranks_per_host < 1:
+            raise ValueError("a lab has 1 to 200 hosts of at least one rank each")
 
     @property
     def ranks(self) -> int:
@@ -42,10 +43,9 @@ class Lab:
         return self.hosts * self.ranks_per_host
 
     @property
-    def name(self) -> str:
-        """The shape, for people: 2 hosts, or 2x2 for two ranks on each of two hosts."""
-        shape = f"{self.hosts} hosts"
-        return shape if self.ranks_per_host == 1 else f"{shape} x {self.ranks_per_host} ranks"
+    def interface(self) -> str:
+        """What a host's ranks send over."""
+        return INTERFACE if self.hosts > 1 else LOOPBACK
 
     def namespace(self, host: int) -> str:
         """Name of a host's network namespace."""
@@ -57,10 +57,15 @@ class Lab:
         return f"{PREFIX}-{self.owner}-switch"
 
     @property
+    def has_switch(self) -> bool:
+        """Whether a bridge joins the hosts."""
+        return self.hosts > 2
+
+    @property
     def namespaces(self) -> list[str]:
         """All namespaces that the lab needs."""
         hosts = [self.namespace(host) for host in range(self.hosts)]
-        return hosts if self.hosts == 2 else [*hosts, self.switch]
+        return [*hosts, self.switch] if self.has_switch else hosts
 
     def address(self, host: int) -> str:
         """IPv4 address of a host."""
@@ -69,6 +74,12 @@ class Lab:
     def host_of(self, rank: int) -> int:
         """Host that a rank runs on."""
         return rank // self.ranks_per_host
+
+
+def layout_name(hosts: int, ranks_per_host: int) -> str:
+    """Return a layout for people: 4 hosts, or 2 hosts x 2 ranks."""
+    shape = "1 host" if hosts == 1 else f"{hosts} hosts"
+    return shape if ranks_per_host == 1 else f"{shape} x {ranks_per_host} ranks"
 
 
 def owner_of(namespace: str) -> int | None:
@@ -85,6 +96,14 @@ def parse_rate(text: str) -> int | None:
     if match is None or float(match[1]) == 0:
         raise argparse.ArgumentTypeError(f"{text!r} is no rate; write 2.5, 10gbit or none")
     return round(float(match[1]) * _GIGABIT)
+
+
+def parse_layout(text: str) -> tuple[int, int]:
+    """Read ``2x1``: hosts, and ranks on each."""
+    match = re.fullmatch(r"([1-9]\d*)x([1-9]\d*)", text)
+    if match is None:
+        raise argparse.ArgumentTypeError(f"{text!r} is no layout; write HOSTSxRANKS, as 2x1")
+    return int(match[1]), int(match[2])
 
 
 def rate_name(rate: int | None) -> str:

@@ -6,8 +6,10 @@ import argparse
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -16,29 +18,41 @@ import pytest
 BENCH = Path(__file__).resolve().parents[2] / "bench"
 sys.path.insert(0, str(BENCH))
 
-from linklab import formulas, measure, network, peers, ranks, table, topology  # noqa: E402
+from linklab import (  # noqa: E402
+    cases,
+    figure,
+    formulas,
+    markdown,
+    network,
+    peers,
+    ranks,
+    table,
+    targets,
+    topology,
+)
+from linklab.cases import Case  # noqa: E402
 from linklab.topology import Lab  # noqa: E402
 
 GIGABIT = 10**9
 
 
 def test_formulas_by_hand() -> None:
-    two, four, nodes = Lab(2), Lab(4), Lab(2, 2)
-    assert formulas.flat(two, "allreduce", 1000) == 1000
-    assert formulas.flat(four, "allreduce", 1000) == 1500
-    assert formulas.flat(four, "reduce_scatter", 1000) == 750
+    assert formulas.flat(2, 1, "allreduce", 1000) == 1000
+    assert formulas.flat(4, 1, "allreduce", 1000) == 1500
+    assert formulas.flat(4, 1, "reduce_scatter", 1000) == 750
     # Each of two ranks of a host sends its share of both chunks of the other host, twice.
-    assert formulas.flat(nodes, "allreduce", 1000) == 2000
-    assert formulas.two_level(nodes, "allreduce", 1000) == 1000
-    assert formulas.ring(nodes, "allreduce", 1000) == 1500
+    assert formulas.flat(2, 2, "allreduce", 1000) == 2000
+    assert formulas.two_level(2, "allreduce", 1000) == 1000
+    assert formulas.ring(4, "allreduce", 1000) == 1500
     assert formulas.encoded(4 * 128, 4) == 130
     assert formulas.encoded(2 * 128, 2) == 130
 
 
-def test_an_allgather_moves_the_parts_of_all_ranks() -> None:
-    assert formulas.expected(Lab(4), "allgather", "exact", 100, 4) == 300
-    assert formulas.expected(Lab(2), "allreduce", "agoq", 512, 4) == 130
-    assert formulas.expected(Lab(2), "allreduce", "gloo", 512, 4) is None
+def test_the_formula_follows_contender_and_layout() -> None:
+    assert formulas.expected(4, 1, "allgather", "exact", 400, 4) == 300
+    assert formulas.expected(2, 1, "allreduce", "agoq", 512, 4) == 130
+    assert formulas.expected(2, 2, "allreduce", "flat", 512, 4) == 260
+    assert formulas.expected(2, 1, "allreduce", "gloo", 512, 4) is None
 
 
 def test_payload_is_bytes_without_headers() -> None:
@@ -62,8 +76,9 @@ def test_names_carry_the_process_and_are_recognized() -> None:
     assert {topology.owner_of(name) for name in lab.namespaces} == {4711}
     assert topology.owner_of("linklab-4711-h0-of-another") is None
     assert len(Lab(2).namespaces) == 2, "two hosts need no switch"
-    with pytest.raises(ValueError, match="2 to 200 hosts"):
-        Lab(1)
+    assert Lab(1, 2).interface == "lo" and Lab(1, 2).namespaces[0].endswith("-h0")
+    with pytest.raises(ValueError, match="1 to 200 hosts"):
+        Lab(0)
 
 
 def test_ranks_are_numbered_host_by_host() -> None:
@@ -71,6 +86,7 @@ def test_ranks_are_numbered_host_by_host() -> None:
     assert [lab.host_of(rank) for rank in range(lab.ranks)] == [0, 0, 1, 1]
     variables = ranks.variables(lab, 3)
     assert (variables["RANK"], variables["LOCAL_RANK"], variables["WORLD_SIZE"]) == ("3", "1", "4")
+    assert variables["MASTER_ADDR"] == lab.address(0)
     assert variables["AGOQ_SOCKET_IFNAME"] == variables["GLOO_SOCKET_IFNAME"] == "e0"
 
 
@@ -111,14 +127,16 @@ def test_an_mpirun_without_mpi4py_is_missing_and_says_so(tmp_path: Path) -> None
     python.write_text("#!/bin/sh\nexit 1\n")
     for program in (mpirun, python):
         program.chmod(0o755)
-    found, missing = peers.find_mpis([str(mpirun), str(tmp_path / "none")])
+    found, missing = peers.find([str(mpirun), str(tmp_path / "none")], None)
     assert found == []
     assert missing[str(tmp_path / "none")] == "there is no such program"
     assert missing["Open MPI"] == f"{python} has no mpi4py (pip install mpi4py)"
     python.write_text("#!/bin/sh\nexit 0\n")
-    found, missing = peers.find_mpis([str(mpirun)])
+    found, missing = peers.find([str(mpirun)], None)
     assert [(mpi.family, mpi.python) for mpi in found] == [("Open MPI", str(python))]
-    assert "Open MPI" not in missing and "Intel MPI" in missing
+    assert "Open MPI" not in missing
+    assert missing["Intel MPI"] == missing["oneCCL"]
+    assert "python -m linklab peers" in missing["oneCCL"]
 
 
 def test_the_remote_shell_knows_the_labs_hosts_only(tmp_path: Path) -> None:
@@ -130,36 +148,126 @@ def test_the_remote_shell_knows_the_labs_hosts_only(tmp_path: Path) -> None:
     assert done.returncode == 255 and "no host 192.0.2.1" in done.stderr
 
 
-def _row(**changes: Any) -> dict[str, Any]:
-    egress = measure.Egress("agoq", 2**24, [4.2e6, 4.2e6], 4.2e6, 1.0)
-    row = {
-        "lab": "2 hosts",
-        "rate": "1 Gbit/s",
-        "operation": "allreduce",
-        "size": 2**24,
-        "median_ms": {"gloo": 140.0, "exact": 136.0, "agoq": 35.0, "MPICH": 150.0},
-        "agoq_faster_than": {"gloo": 4.0, "exact": 3.88, "MPICH": 4.3},
-        "egress": [egress.as_dict()],
-        "failures": [],
-    }
-    return {**row, **changes}
+def _measured(case: Case, **seconds: list[float]) -> dict[str, Any]:
+    """What a session reports of a case whose every byte is as the formula says."""
+    contenders = {}
+    for name, times in seconds.items():
+        sent = formulas.expected(
+            case.hosts, case.ranks_per_host, case.operation, name, case.size, 4
+        )
+        least = formulas.at_least(case.hosts, case.operation, name, case.size, 4)
+        contenders[name] = {
+            "seconds": times,
+            "egress_bytes": [sent or least] * case.hosts if case.hosts > 1 else [],
+            "describe": None,
+            "relative_error": 0.008,
+            "valid": True,
+        }
+    return {**case.as_dict(), "took": 1.0, "contenders": contenders}
+
+
+ROW = Case(2, 1, GIGABIT)
+
+
+def _results(*rows: dict[str, Any]) -> dict[str, Any]:
+    return {**table.new_results(), "rows": list(rows)}
+
+
+def test_a_ratio_is_the_median_over_the_rounds() -> None:
+    row = table.make_row(
+        _measured(ROW, gloo=[0.5, 0.6, 0.9], exact=[0.4, 0.4, 0.4], agoq=[0.1, 0.2, 0.1]), "direct"
+    )
+    assert row["faster"]["agoq/gloo"] == pytest.approx(5)
+    assert row["faster"]["agoq/exact"] == pytest.approx(4)
+    assert row["faster"]["exact/gloo"] == pytest.approx(1.5)
+    assert row["contenders"]["gloo"]["median_ms"] == pytest.approx(600)
+    assert row["contenders"]["agoq"]["egress_ratio"] == pytest.approx(1)
+    assert "egress_ratio" not in row["contenders"]["gloo"]
+    assert table.problems(_results(row)) == []
+    under_mpi = table.make_row(_measured(ROW, mpi=[0.5], exact=[0.4], agoq=[0.1]), "Open MPI")
+    assert under_mpi["faster"]["agoq/Open MPI"] == pytest.approx(5)
 
 
 def test_the_table_shows_what_was_measured_and_what_is_missing() -> None:
-    results = {"rows": [_row()], "missing": {"oneCCL": "it is not installed"}}
-    text = table.markdown(results)
-    assert "| 2 hosts | 1 Gbit/s | allreduce | 16 | 140.0 | 136.0 | 35.0 | MPICH 150.0 |" in text
-    assert "| 4.00 | 3.88 | MPICH 4.30 | - | 1.0000 | - |" in text
+    row = table.make_row(_measured(ROW, gloo=[0.5], exact=[0.4], agoq=[0.125]), "direct")
+    results = _results(row)
+    results["missing"] = {"oneCCL": "it is not installed"}
+    results["failures"] = [{"name": "a row", "launcher": "Open MPI", "why": "rank 1\nended"}]
+    text = markdown.rows(results)
+    assert (
+        "| allreduce float32 64 MiB, 2 hosts, 1 Gbit/s | direct | "
+        "gloo 500.0, exact 400.0, agoq 125.0 | exact 1.25, agoq 4.00 | agoq 3.20 | "
+        "exact 1.0000, agoq 1.0000 |" in text
+    )
     assert "- oneCCL: it is not installed." in text
-    assert table.all_held(results)
-    assert not table.all_held({"rows": [_row(failures=["times: rank 1 ended"])]})
+    assert "- a row (Open MPI): rank 1." in text
 
 
-@pytest.mark.parametrize("ratio,holds", [(1.0, True), (1.009, True), (1.02, False), (0.98, False)])
-def test_bytes_off_by_more_than_a_percent_fail(ratio: float, holds: bool) -> None:
-    seen = measure.Egress("exact", 2**24, [ratio], 1.0, ratio)
-    assert seen.holds is holds
-    assert table.all_held({"rows": [_row(egress=[seen.as_dict()])]}) is holds
+@pytest.mark.parametrize("ratio,holds", [(1.009, True), (1.02, False), (0.98, False)])
+def test_bytes_off_by_more_than_a_percent_are_wrong(ratio: float, holds: bool) -> None:
+    measured = _measured(ROW, exact=[0.4], agoq=[0.1])
+    measured["contenders"]["exact"]["egress_bytes"][1] *= ratio
+    wrong = table.problems(_results(table.make_row(measured, "direct")))
+    assert bool(wrong) is not holds
+    assert all(f"exact: sent {ratio:.4f} of the formula" in problem for problem in wrong[-1:])
+
+
+def test_bytes_that_went_around_the_links_and_wrong_sums_are_wrong() -> None:
+    measured = _measured(ROW, gloo=[0.4], agoq=[0.1])
+    measured["contenders"]["gloo"]["egress_bytes"][0] /= 2
+    measured["contenders"]["agoq"].update(valid=False, relative_error=0.5)
+    wrong = table.problems(_results(table.make_row(measured, "direct")))
+    assert [problem.rsplit(", ", 1)[1] for problem in wrong[:1]] == ["through shared memory"]
+    assert wrong[1].endswith("agoq: relative error 5.00e-01")
+
+
+def test_every_target_names_a_row_of_the_table_and_who_is_compared_there() -> None:
+    by_name = {case.name: case for case in cases.TABLE}
+    assert len(by_name) == len(cases.TABLE), "rows are told apart by name"
+    for target in targets.TARGETS:
+        case = by_name[target.row]
+        assert target.fast in case.contenders
+        for base in target.bases:
+            assert base in case.contenders or case.against_peers
+
+
+def test_targets_are_met_missed_or_not_measured() -> None:
+    quick = table.make_row(_measured(ROW, gloo=[0.4], exact=[0.4], agoq=[0.1]), "direct")
+    nodes = Case(2, 2, GIGABIT, contenders=("agoq", "flat"))
+    slow = table.make_row(_measured(nodes, agoq=[0.3], flat=[0.4]), "direct")
+    codec = {
+        "rows": [
+            {"operation": "encode", "type": "float32", "elements": 2**24, "ratio": ratio}
+            for ratio in (0.5, 0.95)
+        ]
+    }
+    words = {v.what: v.word for v in targets.check(_results(quick, slow), codec)}
+    assert words[f"{ROW.name}: agoq faster than gloo"] == "met"
+    assert words[f"{nodes.name}: agoq faster than flat"] == "MISSED"
+    assert words[f"{nodes.name}: bytes beside the formula"] == "met"
+    assert words["encode, from memory, beside a plain loop over the same bytes"] == "met"
+    assert list(words.values()).count("not measured") == len(words) - 4
+    assert "| MISSED |" in markdown.verdicts(_results(quick, slow), None)
+
+
+def test_rows_are_selected_and_survive_json() -> None:
+    one = cases.select(layouts=[(2, 1)], rates=[GIGABIT], operations=["allgather"])
+    assert [case.name for case in one] == ["allgather float32 64 MiB, 2 hosts, 1 Gbit/s"]
+    assert Case.from_dict(json.loads(json.dumps(one[0].as_dict()))) == one[0]
+    assert all(case.size <= 8 * cases.MIB for case in cases.select(quick=True))
+    assert {case.size for case in cases.select(rates=[GIGABIT], sizes=[1000])} == {1000}
+
+
+def test_the_figure_is_drawn(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    rows = [
+        table.make_row(
+            _measured(Case(2, 1, rate * GIGABIT), gloo=[0.4], exact=[0.4], agoq=[0.1]), "direct"
+        )
+        for rate in (10, 1)
+    ]
+    figure.draw(_results(*rows), tmp_path / "a" / "linklab.png")
+    assert (tmp_path / "a" / "linklab.png").stat().st_size > 1000
 
 
 def _skip_unless_a_lab_is_possible() -> None:
@@ -174,20 +282,66 @@ def _skip_unless_a_lab_is_possible() -> None:
         network.remove(probe.namespaces)
 
 
-def test_a_lab_of_two_hosts_sends_what_the_formula_says_and_vanishes() -> None:
+@pytest.mark.parametrize("per_host", [1])
+def test_a_lab_of_two_hosts_sends_what_the_formula_says_and_vanishes(per_host: int) -> None:
     _skip_unless_a_lab_is_possible()
-    before = network.existing()
-    done = subprocess.run(
-        [sys.executable, "-m", "linklab", "check", "--hosts", "2", "--rate", "1", "-m", "1M"],
+    shape = ["--hosts", "2", "--per-host", str(per_host), "--rate", "1"]
+    running = subprocess.Popen(
+        [sys.executable, "-m", "linklab", "check", *shape, "-m", "1M"],
         cwd=BENCH,
         text=True,
-        capture_output=True,
-        timeout=250,
-        check=False,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
     )
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert done.stdout.count("holds") == 2 and "1 Gbit/s" in done.stdout
-    assert network.existing() == before
+    printed, said = running.communicate(timeout=250)
+    assert running.returncode == 0, printed + said
+    assert printed.count("holds") == 2 and "1 Gbit/s" in printed
+    assert [n for n in network.existing() if topology.owner_of(n) == running.pid] == []
+
+
+def test_a_rate_changes_while_ranks_run() -> None:
+    _skip_unless_a_lab_is_possible()
+    lab = Lab(3, rate=GIGABIT)
+    try:
+        network.create(lab)
+        network.set_rate(lab, 5 * GIGABIT)
+        shown = ["tc", "-n", lab.switch, "qdisc", "show", "dev", "p2"]
+        done = subprocess.run(shown, capture_output=True, text=True, check=True)
+        assert "tbf" in done.stdout and "5Gbit" in done.stdout
+        network.set_rate(lab, None)
+        done = subprocess.run(shown, capture_output=True, text=True, check=True)
+        assert "tbf" not in done.stdout
+    finally:
+        network.remove(lab.namespaces)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+def test_an_interrupted_table_leaves_its_files_and_no_lab(
+    number: signal.Signals, tmp_path: Path
+) -> None:
+    _skip_unless_a_lab_is_possible()
+    paths = [f"--{kind}={tmp_path / kind}" for kind in ("json", "markdown", "plot")]
+    running = subprocess.Popen(
+        [sys.executable, "-m", "linklab", "table", "--quick", "--no-peers", *paths],
+        cwd=BENCH,
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    namespaces: list[str] = []
+    processes: list[int] = []
+    deadline = time.monotonic() + 60
+    while len(processes) < 2:  # One rank on each host.
+        assert time.monotonic() < deadline and running.poll() is None
+        namespaces = [n for n in network.existing() if topology.owner_of(n) == running.pid]
+        processes = [process for name in namespaces for process in network.processes_in(name)]
+        time.sleep(0.1)
+    running.send_signal(number)
+    _, said = running.communicate(timeout=60)
+    assert running.returncode == 130 and f"ended by {number.name}" in said
+    assert not any(Path(f"/proc/{process}").exists() for process in processes)
+    assert [n for n in network.existing() if topology.owner_of(n) == running.pid] == []
+    assert json.loads((tmp_path / "json").read_text())["rows"] == []
 
 
 def test_an_interrupted_lab_vanishes_with_its_ranks() -> None:
