@@ -27,7 +27,7 @@ LAYERS = {
     "transport": ({"transport"}, FORMATS | COMPOSED),
 }
 # Folders of src/transport that are no transport but what several of them are made of.
-SHARED_BY_TRANSPORTS = {"mesh", "store"}
+SHARED_BY_TRANSPORTS = {"mesh", "store", "device"}
 # This one is made of others by its nature.
 COMPOSED_TRANSPORTS = {"auto": {"tcp", "shm"}}
 COMMUNICATORS = ("communicator", "device_communicator")

@@ -53,14 +53,12 @@ struct DeviceCall {
 /// other error the group is failed: later calls throw kAborted at once.
 class AGOQ_API DeviceCommunicator {
  public:
-  /// Elements of a segment, if no other number is given: long enough to fill a GPU.
-  static constexpr std::int64_t kSegmentNumel = std::int64_t{1} << 20;
-
   /// `runtime` outlives the communicator. `segment_numel`, equal on all ranks, stands in for
-  /// Options::segment_numel, which is a CPU's; no result depends on it.
+  /// Options::segment_numel, which is a CPU's; 0 chooses by the number of ranks. No result depends
+  /// on it.
   DeviceCommunicator(std::unique_ptr<DeviceTransport> transport, std::unique_ptr<DeviceCodec> codec,
                      DeviceRuntime& runtime, const Options& options,
-                     std::int64_t segment_numel = kSegmentNumel);
+                     std::int64_t segment_numel = 0);
   /// The work of all calls must be done: synchronize with their streams first.
   ~DeviceCommunicator();
   DeviceCommunicator(const DeviceCommunicator&) = delete;

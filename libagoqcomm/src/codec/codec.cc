@@ -8,7 +8,6 @@
 #include "codec/encoded_blocks.h"
 #include "codec/kernel_table.h"
 #include "codec/single_block.h"
-#include "codec/stream_copy.h"
 #include "format/formats.h"
 
 namespace agoq {
@@ -16,6 +15,11 @@ namespace {
 
 /// Outputs from here on leave the caches anyway: storing past them saves reading every line first.
 constexpr std::int64_t kStreamedBytes = std::int64_t{16} << 20;
+
+bool is_streamed(CacheUse use, const void* values, std::int64_t bytes) {
+  if (reinterpret_cast<std::uintptr_t>(values) % 64 != 0) return false;
+  return use == CacheUse::kStreamed || (use == CacheUse::kAutomatic && bytes >= kStreamedBytes);
+}
 
 void require(bool condition, const char* function, const std::string& what) {
   if (condition) return;
@@ -113,25 +117,6 @@ SingleBlock single_block(const BlockFormat& format, const KernelTable& kernels, 
                      static_cast<int>(std::min<std::int64_t>(format.block, rest)));
 }
 
-/// Decodes a few blocks at a time into a buffer that stays in L1, and streams them out from there:
-/// so the output may have any alignment, and the kernels need no second kind of store.
-void decode_streamed(const KernelTable& kernels, const BlockFormat& format, EncodedBlocks in,
-                     std::int64_t blocks, void* values, DataType type) {
-  alignas(64) char staged[8192];
-  const std::int64_t value_bytes = format.block * static_cast<std::int64_t>(size_of(type));
-  const std::int64_t code_bytes = format.block * find_format(format.element)->bits / 8;
-  const std::int64_t step = static_cast<std::int64_t>(sizeof(staged)) / value_bytes;
-  for (std::int64_t b = 0; b < blocks; b += step) {
-    const std::int64_t now = std::min(step, blocks - b);
-    const EncodedBlocks from{in.codes + b * code_bytes, in.scales + b * scale_size(format.scale),
-                             in.scale_type};
-    kernels.decode[static_cast<int>(type)](from, now, staged);
-    stream_copy(static_cast<char*>(values) + b * value_bytes, staged,
-                static_cast<std::size_t>(now * value_bytes));
-  }
-  stream_fence();
-}
-
 }  // namespace
 
 Codec::Codec(const BlockFormat& format) : Codec(format, selected_cpu_isa()) {}
@@ -154,19 +139,17 @@ void Codec::encode(const void* values, DataType type, std::int64_t count, std::b
   }
 }
 
-void Codec::decode(const std::byte* encoded, std::int64_t count, void* values,
-                   DataType type) const {
+void Codec::decode(const std::byte* encoded, std::int64_t count, void* values, DataType type,
+                   CacheUse use) const {
   check_values("decode", values, type, count);
   check_encoded("decode", encoded, count);
   if (count == 0) return;
   const WireLayout layout(format_, count);
   const EncodedBlocks in = blocks_at(encoded, layout, format_.scale);
   const std::int64_t whole = count / format_.block;
-  if (count * static_cast<std::int64_t>(size_of(type)) >= kStreamedBytes) {
-    decode_streamed(*kernels_, format_, in, whole, values, type);
-  } else {
-    kernels_->decode[static_cast<int>(type)](in, whole, values);
-  }
+  const bool streamed = is_streamed(use, values, count * static_cast<std::int64_t>(size_of(type)));
+  const auto& decode = streamed ? kernels_->decode_streamed : kernels_->decode;
+  decode[static_cast<int>(type)](in, whole, values);
   if (whole < layout.blocks())
     single_block(format_, *kernels_, count, whole).decode(in, values, type);
 }

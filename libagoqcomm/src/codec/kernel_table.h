@@ -36,6 +36,8 @@ struct KernelTable {
   void (*encode[kEncodableTypes])(const void* values, std::int64_t blocks,
                                   MutableEncodedBlocks out);
   void (*decode[kEncodableTypes])(EncodedBlocks in, std::int64_t blocks, void* values);
+  /// Past the caches where the ISA can; `values` must be aligned to 64 bytes.
+  void (*decode_streamed[kEncodableTypes])(EncodedBlocks in, std::int64_t blocks, void* values);
   void (*accumulate)(EncodedBlocks in, std::int64_t blocks, float* accumulator);
   void (*sum_decode[kEncodableTypes])(const SumOfPieces& pieces, std::int64_t blocks, void* values);
   /// `values` may be null.

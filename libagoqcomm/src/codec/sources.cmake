@@ -9,7 +9,6 @@ target_sources(agoqcomm PRIVATE
   ${CMAKE_CURRENT_LIST_DIR}/cuda_codec.cc
   ${CMAKE_CURRENT_LIST_DIR}/single_block.cc
   ${CMAKE_CURRENT_LIST_DIR}/stochastic.cc
-  ${CMAKE_CURRENT_LIST_DIR}/stream_copy.cc
   ${CMAKE_CURRENT_LIST_DIR}/wire_layout.cc
   ${CMAKE_CURRENT_LIST_DIR}/cpu/scalar.cc)
 
@@ -32,6 +31,7 @@ if(AGOQ_WITH_CUDA)
     ${CMAKE_CURRENT_LIST_DIR}/cuda/decode.cu
     ${CMAKE_CURRENT_LIST_DIR}/cuda/device.cu
     ${CMAKE_CURRENT_LIST_DIR}/cuda/encode.cu
+    ${CMAKE_CURRENT_LIST_DIR}/cuda/runtime.cc
     ${CMAKE_CURRENT_LIST_DIR}/cuda/sum.cu)
   # Named although CMake would add it: users of a static libagoqcomm must link it too.
   target_link_libraries(agoqcomm PRIVATE CUDA::cudart_static)

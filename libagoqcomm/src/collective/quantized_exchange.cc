@@ -1,15 +1,9 @@
 #include "collective/quantized_exchange.h"
 
+#include "collective/rounding_stage.h"
 #include "collective/stopwatch.h"
 
 namespace agoq {
-namespace {
-
-// Values of Rounding::stage.
-constexpr std::uint32_t kStagePiece = 0;
-constexpr std::uint32_t kStageReduced = 1;
-
-}  // namespace
 
 std::int64_t QuantizedExchange::message_bytes(std::int64_t count) const {
   return WireLayout(codec_.format(), count).total_bytes();
@@ -36,7 +30,7 @@ void QuantizedExchange::do_send(const void* values, Extent extent, std::span<con
   const SendBuffer buffer = transport_.acquire(message_bytes(extent.count));
   {
     const Stopwatch stopwatch(stats_.encode_seconds);
-    codec_.encode(values, type_, extent.count, buffer.data, rounding(kStagePiece, extent));
+    codec_.encode(values, type_, extent.count, buffer.data, rounding(kPieceStage, extent));
   }
   transport_.post_send(buffer, peers, tag);
 }
@@ -46,7 +40,7 @@ void QuantizedExchange::do_send_result(const void* values, Extent extent,
   const SendBuffer buffer = transport_.acquire(message_bytes(extent.count));
   {
     const Stopwatch stopwatch(stats_.encode_seconds);
-    codec_.encode(values, type_, extent.count, buffer.data, rounding(kStagePiece, extent));
+    codec_.encode(values, type_, extent.count, buffer.data, rounding(kPieceStage, extent));
   }
   {
     const Stopwatch stopwatch(stats_.decode_seconds);
@@ -68,7 +62,7 @@ void QuantizedExchange::do_sum_and_send(std::span<const std::byte* const> pieces
   {
     const Stopwatch stopwatch(stats_.sum_seconds);
     codec_.sum_encode(pieces_of(pieces, own), extent.count, factor_, buffer.data, out, type_,
-                      rounding(kStageReduced, extent));
+                      rounding(kReducedStage, extent));
   }
   transport_.post_send(buffer, peers, tag);
 }

@@ -25,3 +25,13 @@ target_sources(agoqcomm PRIVATE
   ${CMAKE_CURRENT_LIST_DIR}/tcp/tcp_link.cc
   ${CMAKE_CURRENT_LIST_DIR}/tcp/tcp_mesh.cc
   ${CMAKE_CURRENT_LIST_DIR}/tcp/tcp_transport.cc)
+
+# Device memory. NCCL is looked for at run time and never linked.
+target_sources(agoqcomm PRIVATE
+  ${CMAKE_CURRENT_LIST_DIR}/device/exchange_check.cc
+  ${CMAKE_CURRENT_LIST_DIR}/device_inproc/device_inproc_transport.cc
+  ${CMAKE_CURRENT_LIST_DIR}/device_staging/host_exchange.cc
+  ${CMAKE_CURRENT_LIST_DIR}/device_staging/staging_transport.cc
+  ${CMAKE_CURRENT_LIST_DIR}/nccl/nccl_library.cc
+  ${CMAKE_CURRENT_LIST_DIR}/nccl/nccl_transport.cc)
+target_link_libraries(agoqcomm PRIVATE ${CMAKE_DL_LIBS})

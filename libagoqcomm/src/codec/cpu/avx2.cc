@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "codec/cpu/block_kernels.h"
+#include "codec/cpu/fold_magnitudes.h"
 #include "codec/cpu/make_tables.h"
 #include "format/formats.h"
 
@@ -14,6 +15,7 @@ struct Avx2 {
   using Vector = __m256;
   using Magnitude = __m256i;
   static constexpr int kLanes = 8;
+  static constexpr int kBytes = 32;
 
   AGOQ_INLINE Vector broadcast(float x) { return _mm256_set1_ps(x); }
   AGOQ_INLINE Vector add(Vector a, Vector b) { return _mm256_add_ps(a, b); }
@@ -29,15 +31,20 @@ struct Avx2 {
         _mm256_and_si256(_mm256_castps_si256(x), _mm256_set1_epi32(0x7fffffff));
     return _mm256_max_epu32(largest, magnitude);
   }
-  template <int kWays>
-  AGOQ_INLINE std::uint32_t largest(const Magnitude (&ways)[kWays]) {
-    Magnitude all = ways[0];
-    AGOQ_UNROLL
-    for (int i = 1; i < kWays; ++i) all = _mm256_max_epu32(all, ways[i]);
-    __m128i x = _mm_max_epu32(_mm256_castsi256_si128(all), _mm256_extracti128_si256(all, 1));
-    x = _mm_max_epu32(x, _mm_shuffle_epi32(x, 0x4e));
-    x = _mm_max_epu32(x, _mm_shuffle_epi32(x, 0xb1));
-    return static_cast<std::uint32_t>(_mm_cvtsi128_si32(x));
+  template <DataType kType>
+  AGOQ_INLINE Magnitude max_of(Magnitude a, Magnitude b) {
+    return kType == DataType::kFloat32 ? _mm256_max_epu32(a, b) : _mm256_max_epu16(a, b);
+  }
+  /// As bits of the caller's type, in which magnitudes are ordered as in fp32.
+  template <DataType kType>
+  AGOQ_INLINE Magnitude max_raw(Magnitude largest, const void* from) {
+    const int no_sign = kType == DataType::kFloat32 ? 0x7fffffff : 0x7fff7fff;
+    const __m256i x = _mm256_loadu_si256(static_cast<const __m256i*>(from));
+    return max_of<kType>(largest, _mm256_and_si256(x, _mm256_set1_epi32(no_sign)));
+  }
+  template <DataType kType>
+  AGOQ_INLINE __m128i fold(Magnitude largest) {
+    return fold_magnitudes<kType>(largest);
   }
 
   template <DataType kType>
@@ -58,14 +65,26 @@ struct Avx2 {
     } else if constexpr (kType == DataType::kFloat16) {
       _mm_storeu_si128(static_cast<__m128i*>(to), _mm256_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT));
     } else {
-      const __m256i u = _mm256_castps_si256(x);
-      const __m256i odd = _mm256_and_si256(_mm256_srli_epi32(u, 16), _mm256_set1_epi32(1));
-      const __m256i half = _mm256_add_epi32(odd, _mm256_set1_epi32(0x7fff));
-      const __m256i rounded = _mm256_srli_epi32(_mm256_add_epi32(u, half), 16);
-      _mm_storeu_si128(
-          static_cast<__m128i*>(to),
-          _mm_packus_epi32(_mm256_castsi256_si128(rounded), _mm256_extracti128_si256(rounded, 1)));
+      _mm_storeu_si128(static_cast<__m128i*>(to), bfloat16(x));
     }
+  }
+  /// Past the caches; `to` is aligned as the register that is stored.
+  template <DataType kType>
+  AGOQ_INLINE void stream(void* to, Vector x) {
+    if constexpr (kType == DataType::kFloat32) {
+      _mm256_stream_ps(static_cast<float*>(to), x);
+    } else if constexpr (kType == DataType::kFloat16) {
+      _mm_stream_si128(static_cast<__m128i*>(to), _mm256_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT));
+    } else {
+      _mm_stream_si128(static_cast<__m128i*>(to), bfloat16(x));
+    }
+  }
+  AGOQ_INLINE __m128i bfloat16(Vector x) {
+    const __m256i u = _mm256_castps_si256(x);
+    const __m256i odd = _mm256_and_si256(_mm256_srli_epi32(u, 16), _mm256_set1_epi32(1));
+    const __m256i half = _mm256_add_epi32(odd, _mm256_set1_epi32(0x7fff));
+    const __m256i rounded = _mm256_srli_epi32(_mm256_add_epi32(u, half), 16);
+    return _mm_packus_epi32(_mm256_castsi256_si128(rounded), _mm256_extracti128_si256(rounded, 1));
   }
 };
 

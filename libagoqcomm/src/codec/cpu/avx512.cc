@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "codec/cpu/block_kernels.h"
+#include "codec/cpu/fold_magnitudes.h"
 #include "codec/cpu/make_tables.h"
 #include "format/formats.h"
 
@@ -14,6 +15,7 @@ struct Avx512 {
   using Vector = __m512;
   using Magnitude = __m512i;
   static constexpr int kLanes = 16;
+  static constexpr int kBytes = 64;
 
   AGOQ_INLINE Vector broadcast(float x) { return _mm512_set1_ps(x); }
   AGOQ_INLINE Vector add(Vector a, Vector b) { return _mm512_add_ps(a, b); }
@@ -29,12 +31,22 @@ struct Avx512 {
         _mm512_and_si512(_mm512_castps_si512(x), _mm512_set1_epi32(0x7fffffff));
     return _mm512_max_epu32(largest, magnitude);
   }
-  template <int kWays>
-  AGOQ_INLINE std::uint32_t largest(const Magnitude (&ways)[kWays]) {
-    Magnitude all = ways[0];
-    AGOQ_UNROLL
-    for (int i = 1; i < kWays; ++i) all = _mm512_max_epu32(all, ways[i]);
-    return _mm512_reduce_max_epu32(all);
+  template <DataType kType>
+  AGOQ_INLINE Magnitude max_of(Magnitude a, Magnitude b) {
+    return kType == DataType::kFloat32 ? _mm512_max_epu32(a, b) : _mm512_max_epu16(a, b);
+  }
+  /// As bits of the caller's type, in which magnitudes are ordered as in fp32.
+  template <DataType kType>
+  AGOQ_INLINE Magnitude max_raw(Magnitude largest, const void* from) {
+    const int no_sign = kType == DataType::kFloat32 ? 0x7fffffff : 0x7fff7fff;
+    const __m512i x = _mm512_loadu_si512(from);
+    return max_of<kType>(largest, _mm512_and_si512(x, _mm512_set1_epi32(no_sign)));
+  }
+  template <DataType kType>
+  AGOQ_INLINE __m128i fold(Magnitude largest) {
+    const __m256i low = _mm512_castsi512_si256(largest);
+    const __m256i high = _mm512_extracti64x4_epi64(largest, 1);
+    return fold_magnitudes<kType>(low, high);
   }
 
   template <DataType kType>
@@ -53,12 +65,26 @@ struct Avx512 {
     } else if constexpr (kType == DataType::kFloat16) {
       _mm256_storeu_si256(static_cast<__m256i*>(to), _mm512_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT));
     } else {
-      const __m512i u = _mm512_castps_si512(x);
-      const __m512i odd = _mm512_and_si512(_mm512_srli_epi32(u, 16), _mm512_set1_epi32(1));
-      const __m512i half = _mm512_add_epi32(odd, _mm512_set1_epi32(0x7fff));
-      const __m512i rounded = _mm512_srli_epi32(_mm512_add_epi32(u, half), 16);
-      _mm256_storeu_si256(static_cast<__m256i*>(to), _mm512_cvtepi32_epi16(rounded));
+      _mm256_storeu_si256(static_cast<__m256i*>(to), bfloat16(x));
     }
+  }
+  /// Past the caches; `to` is aligned as the register that is stored.
+  template <DataType kType>
+  AGOQ_INLINE void stream(void* to, Vector x) {
+    if constexpr (kType == DataType::kFloat32) {
+      _mm512_stream_ps(static_cast<float*>(to), x);
+    } else if constexpr (kType == DataType::kFloat16) {
+      _mm256_stream_si256(static_cast<__m256i*>(to), _mm512_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT));
+    } else {
+      _mm256_stream_si256(static_cast<__m256i*>(to), bfloat16(x));
+    }
+  }
+  AGOQ_INLINE __m256i bfloat16(Vector x) {
+    const __m512i u = _mm512_castps_si512(x);
+    const __mmask16 odd = _mm512_test_epi32_mask(u, _mm512_set1_epi32(0x10000));
+    const __m512i half = _mm512_add_epi32(u, _mm512_set1_epi32(0x7fff));
+    const __m512i rounded = _mm512_mask_add_epi32(half, odd, half, _mm512_set1_epi32(1));
+    return _mm512_cvtepi32_epi16(_mm512_srli_epi32(rounded, 16));
   }
 };
 

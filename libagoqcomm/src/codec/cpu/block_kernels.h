@@ -1,41 +1,59 @@
 // The kernels of every SIMD ISA: one loop over blocks, from which an ISA and an element format fill
 // in the vector operations.
 //
-//   Isa:      Vector (fp32), kLanes, load<type>, store<type>, broadcast, add, mul, canonical,
-//             Magnitude with zero_magnitude, max_magnitude, largest
+//   Isa:      Vector (fp32), kLanes, kBytes of a register, load<type>, store<type>, stream<type>,
+//             broadcast, add, mul, canonical; Magnitude with zero_magnitude, max_magnitude of a
+//             Vector, max_raw<type> of a register of the caller's elements, and fold<type>, which
+//             leaves four lanes that hold the fp32 magnitudes' largest
 //   Element:  kBits, kMax, Codes (kLanes codes in a register), quantize, dequantize,
 //             load, store of a group of 4 registers, or of a block's 2
+//
+// Encoders take four blocks at a time: first the magnitudes of all four, then their scales at once,
+// then the codes. The elements are read again for that, from L1, which costs less than to wait for
+// each block's two divisions.
 //
 // Include it into one file an ISA only. Everything is a template of types that are local to that
 // file, so no symbol compiled for one ISA can be taken for another's.
 #pragma once
 
-#include <cstdint>
+#include <immintrin.h>
 
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+
+#include "codec/cpu/four_scales.h"
+#include "codec/cpu/prefetch_pages.h"
 #include "codec/kernel_table.h"
 #include "format/scale.h"
 
-// Loops over a block's vectors unroll whole up to 16, so that the block lives in registers. Longer
-// blocks stay in loops, and on the stack.
 #define AGOQ_UNROLL _Pragma("GCC unroll 16")
 #define AGOQ_INLINE static inline __attribute__((always_inline))
 
 namespace agoq {
 
-/// How far ahead of the loads of a long buffer to fetch: past the page where the hardware stops.
-inline constexpr int kPrefetchBytes = 4096;
-
 template <class Isa, class Element, int kBlock>
 struct BlockKernels {
   using Vector = typename Isa::Vector;
+  using Magnitude = typename Isa::Magnitude;
   using Codes = typename Element::Codes;
   static constexpr int kLanes = Isa::kLanes;
   static constexpr int kVectors = kBlock / kLanes;
   static constexpr int kCodeBytes = kBlock * Element::kBits / 8;
-  using Block = Vector[kVectors];
+  static constexpr int kVectorCodeBytes = kLanes * Element::kBits / 8;
+  /// Vectors that are summed together: half the registers of AVX2.
+  static constexpr int kChunk = std::min(kVectors, 8);
+  using Chunk = Vector[kChunk];
+  /// Vectors whose codes are stored together.
+  static constexpr int kGroup = std::min(kVectors, 4);
+  static constexpr int kBlocksAtOnce = 4;
 
   template <DataType kType>
-  static constexpr std::int64_t kValueBytes = kType == DataType::kFloat32 ? 4 : 2;
+  static constexpr int kValueBytes = kType == DataType::kFloat32 ? 4 : 2;
+  template <DataType kType>
+  static constexpr int kVectorBytes = kLanes * kValueBytes<kType>;
+  template <DataType kType>
+  static constexpr int kBlockBytes = kBlock * kValueBytes<kType>;
 
   /// A block's address as one opaque register. Else gcc computes the addresses of all its vectors
   /// ahead of the branches that use them, which takes more registers than there are.
@@ -48,161 +66,274 @@ struct BlockKernels {
 
   template <DataType kType>
   AGOQ_INLINE const std::uint8_t* values_of(const void* values, std::int64_t b) {
-    return block_at(static_cast<const std::uint8_t*>(values), b * kBlock * kValueBytes<kType>);
+    return block_at(static_cast<const std::uint8_t*>(values), b * kBlockBytes<kType>);
   }
-
   template <DataType kType>
-  AGOQ_INLINE Vector load(const std::uint8_t* values, int vector) {
-    const std::uint8_t* from = values + vector * kLanes * kValueBytes<kType>;
-    __builtin_prefetch(from + kPrefetchBytes);
-    return Isa::template load<kType>(from);
-  }
-
-  template <DataType kType>
-  AGOQ_INLINE void store(const Block& x, std::int64_t b, void* values) {
-    std::uint8_t* to =
-        block_at(static_cast<std::uint8_t*>(values), b * kBlock * kValueBytes<kType>);
-    AGOQ_UNROLL
-    for (int i = 0; i < kVectors; ++i) {
-      Isa::template store<kType>(to + i * kLanes * kValueBytes<kType>, x[i]);
-    }
-  }
-
-  /// Leaves in `x` what the codes decode to, if asked to: from the registers, since codes that were
-  /// just stored are slow to load in other pieces.
-  template <bool kDecode>
-  AGOQ_INLINE void encode_block(Block& x, std::int64_t b, MutableEncodedBlocks out) {
-    // Several maxima, since each waits for the one before.
-    constexpr int kWays = kVectors < 4 ? kVectors : 4;
-    typename Isa::Magnitude largest[kWays];
-    AGOQ_UNROLL
-    for (int i = 0; i < kWays; ++i) largest[i] = Isa::zero_magnitude();
-    AGOQ_UNROLL
-    for (int i = 0; i < kVectors; ++i) {
-      largest[i % kWays] = Isa::max_magnitude(largest[i % kWays], x[i]);
-    }
-    const std::uint32_t absmax = Isa::template largest<kWays>(largest);
-    const BlockScale scale = make_scale(absmax, Element::kMax, out.scale_type);
-    store_scale(out.scales, b, out.scale_type, scale.scale);
-    if (scale.inverse == 0) [[unlikely]] {  // and perhaps a NaN in x, which has no code
-      AGOQ_UNROLL
-      for (int i = 0; i < kVectors; ++i) x[i] = Isa::broadcast(0.0f);
-    }
-    const Vector inverse = Isa::broadcast(scale.inverse);
-    std::uint8_t* codes = block_at(out.codes, b * kCodeBytes);
-    constexpr int kGroup = kVectors < 4 ? kVectors : 4;
-    AGOQ_UNROLL
-    for (int i = 0; i < kVectors; i += kGroup) {
-      Codes group[kGroup];
-      AGOQ_UNROLL
-      for (int j = 0; j < kGroup; ++j) {
-        group[j] = Element::quantize(x[i + j], inverse);
-        if constexpr (kDecode) {
-          x[i + j] = Element::dequantize(group[j], Isa::broadcast(scale.scale));
-        }
-      }
-      Element::store(group, codes + i * kLanes * Element::kBits / 8);
-    }
+  AGOQ_INLINE std::uint8_t* values_of(void* values, std::int64_t b) {
+    return block_at(static_cast<std::uint8_t*>(values), b * kBlockBytes<kType>);
   }
 
   /// NaN only as the canonical one: the scale's, which every product with it is too.
   AGOQ_INLINE Vector decode_vector(const std::uint8_t* codes, int vector, Vector scale) {
-    return Element::dequantize(Element::load(codes + vector * kLanes * Element::kBits / 8), scale);
+    return Element::dequantize(Element::load(codes + vector * kVectorCodeBytes), scale);
   }
 
-  AGOQ_INLINE void decode_block(EncodedBlocks in, std::int64_t b, Block& x) {
-    const Vector scale = Isa::broadcast(load_scale(in.scales, b, in.scale_type));
-    const std::uint8_t* codes = block_at(in.codes, b * kCodeBytes);
-    AGOQ_UNROLL
-    for (int i = 0; i < kVectors; ++i) x[i] = decode_vector(codes, i, scale);
-  }
+  // --- encoding -------------------------------------------------------------------------------
 
-  /// Multiplies, then adds, in two roundings: a product past fp32's range must become infinite as
-  /// the decoded piece would, which one fused operation undoes.
-  AGOQ_INLINE void add_codes(EncodedBlocks in, std::int64_t b, Block& sum) {
-    const Vector scale = Isa::broadcast(load_scale(in.scales, b, in.scale_type));
-    const std::uint8_t* codes = block_at(in.codes, b * kCodeBytes);
-    AGOQ_UNROLL
-    for (int i = 0; i < kVectors; ++i) {
-      sum[i] = Isa::add(sum[i], decode_vector(codes, i, scale));
+  /// The scales of blocks b, b + 1, ..., of which `largest` holds the magnitudes.
+  template <DataType kType, int kCount>
+  AGOQ_INLINE FourScales scale_blocks(const Magnitude (&largest)[kCount], std::int64_t b,
+                                      MutableEncodedBlocks out) {
+    __m128i rows[4];
+    for (int g = 0; g < 4; ++g) rows[g] = Isa::template fold<kType>(largest[g % kCount]);
+    const FourScales scales =
+        make_four_scales(largest_of_rows(rows), Element::kMax, out.scale_type);
+    for (int g = 0; g < kCount; ++g) {
+      store_scale(out.scales, b + g, out.scale_type, scales.scale[g]);
     }
+    return scales;
   }
 
-  template <DataType kType>
-  AGOQ_INLINE void add_values(const void* values, std::int64_t b, Block& sum) {
-    const std::uint8_t* from = values_of<kType>(values, b);
-    AGOQ_UNROLL
-    for (int i = 0; i < kVectors; ++i) sum[i] = Isa::add(sum[i], load<kType>(from, i));
-  }
-
-  AGOQ_INLINE void canonicalize(Block& x) {
-    AGOQ_UNROLL
-    for (int i = 0; i < kVectors; ++i) x[i] = Isa::canonical(x[i]);
-  }
-
-  AGOQ_INLINE void sum_block(const SumOfPieces& pieces, std::int64_t b, Block& sum) {
-    // -0 is what leaves every first piece as it is, a -0 of the owner's too.
-    AGOQ_UNROLL
-    for (int i = 0; i < kVectors; ++i) sum[i] = Isa::broadcast(-0.0f);
-    for (int rank = 0; rank < pieces.ranks; ++rank) {
-      if (rank != pieces.own_rank) {
-        const auto* codes = reinterpret_cast<const std::uint8_t*>(pieces.encoded[rank]);
-        add_codes({codes, codes + pieces.scale_offset, pieces.scale_type}, b, sum);
-      } else if (pieces.own_type == DataType::kFloat32) {
-        add_values<DataType::kFloat32>(pieces.own, b, sum);
-      } else if (pieces.own_type == DataType::kBfloat16) {
-        add_values<DataType::kBfloat16>(pieces.own, b, sum);
-      } else {
-        add_values<DataType::kFloat16>(pieces.own, b, sum);
+  template <DataType kType, int kCount>
+  AGOQ_INLINE void encode_blocks(const void* values, std::int64_t b, MutableEncodedBlocks out,
+                                 bool prefetch) {
+    constexpr int kRegisters = kBlockBytes<kType> / Isa::kBytes;
+    constexpr int kWays = std::min(kRegisters, 2);  // since each maximum waits for the one before
+    Magnitude largest[kCount];
+    for (int g = 0; g < kCount; ++g) {
+      if (prefetch) {
+        prefetch_next_run<kBlockBytes<kType>>(static_cast<const std::uint8_t*>(values), b + g);
       }
-    }
-    if (pieces.factor != 1.0f) {
-      const Vector factor = Isa::broadcast(pieces.factor);
+      const std::uint8_t* from = values_of<kType>(values, b + g);
+      Magnitude ways[2] = {Isa::zero_magnitude(), Isa::zero_magnitude()};
       AGOQ_UNROLL
-      for (int i = 0; i < kVectors; ++i) sum[i] = Isa::mul(sum[i], factor);
+      for (int i = 0; i < kRegisters; ++i) {
+        ways[i % kWays] = Isa::template max_raw<kType>(ways[i % kWays], from + i * Isa::kBytes);
+      }
+      largest[g] = Isa::template max_of<kType>(ways[0], ways[1]);
+    }
+    const FourScales scales = scale_blocks<kType, kCount>(largest, b, out);
+    for (int g = 0; g < kCount; ++g) {
+      std::uint8_t* codes = block_at(out.codes, (b + g) * kCodeBytes);
+      if (scales.zero_codes >> g & 1) [[unlikely]] {
+        std::memset(codes, 0, kCodeBytes);
+        continue;
+      }
+      const std::uint8_t* from = values_of<kType>(values, b + g);
+      const Vector inverse = Isa::broadcast(scales.inverse[g]);
+      AGOQ_UNROLL
+      for (int i = 0; i < kVectors; i += kGroup) {
+        Codes group[kGroup];
+        AGOQ_UNROLL
+        for (int j = 0; j < kGroup; ++j) {
+          group[j] = Element::quantize(
+              Isa::template load<kType>(from + (i + j) * kVectorBytes<kType>), inverse);
+        }
+        Element::store(group, codes + i * kVectorCodeBytes);
+      }
     }
   }
 
   template <DataType kType>
   static void encode(const void* values, std::int64_t blocks, MutableEncodedBlocks out) {
+    const bool prefetch = is_long(blocks * kBlockBytes<kType>);
+    std::int64_t b = 0;
+    for (; b + kBlocksAtOnce <= blocks; b += kBlocksAtOnce) {
+      encode_blocks<kType, kBlocksAtOnce>(values, b, out, prefetch);
+    }
+    for (; b < blocks; ++b) encode_blocks<kType, 1>(values, b, out, prefetch);
+  }
+
+  // --- decoding -------------------------------------------------------------------------------
+
+  template <DataType kType, bool kStreamed>
+  AGOQ_INLINE void decode_all(EncodedBlocks in, std::int64_t blocks, void* values) {
     for (std::int64_t b = 0; b < blocks; ++b) {
-      const std::uint8_t* from = values_of<kType>(values, b);
-      Block x;
+      const Vector scale = Isa::broadcast(load_scale(in.scales, b, in.scale_type));
+      const std::uint8_t* codes = block_at(in.codes, b * kCodeBytes);
+      std::uint8_t* to = values_of<kType>(values, b);
       AGOQ_UNROLL
-      for (int i = 0; i < kVectors; ++i) x[i] = load<kType>(from, i);
-      encode_block<false>(x, b, out);
+      for (int i = 0; i < kVectors; ++i) {
+        const Vector x = decode_vector(codes, i, scale);
+        if constexpr (kStreamed) {
+          Isa::template stream<kType>(to + i * kVectorBytes<kType>, x);
+        } else {
+          Isa::template store<kType>(to + i * kVectorBytes<kType>, x);
+        }
+      }
     }
   }
 
   template <DataType kType>
   static void decode(EncodedBlocks in, std::int64_t blocks, void* values) {
-    for (std::int64_t b = 0; b < blocks; ++b) {
-      Block x;
-      decode_block(in, b, x);
-      store<kType>(x, b, values);
-    }
+    decode_all<kType, false>(in, blocks, values);
+  }
+
+  template <DataType kType>
+  static void decode_streamed(EncodedBlocks in, std::int64_t blocks, void* values) {
+    decode_all<kType, true>(in, blocks, values);
+    _mm_sfence();  // what was streamed is not ordered with later stores by itself
   }
 
   static void accumulate(EncodedBlocks in, std::int64_t blocks, float* accumulator) {
+    constexpr DataType kType = DataType::kFloat32;
+    const bool prefetch = is_long(blocks * kBlockBytes<kType>);
     for (std::int64_t b = 0; b < blocks; ++b) {
-      const std::uint8_t* from = values_of<DataType::kFloat32>(accumulator, b);
-      Block x;
+      std::uint8_t* sum = values_of<kType>(static_cast<void*>(accumulator), b);
+      if (prefetch) {
+        prefetch_next_run<kBlockBytes<kType>>(
+            static_cast<const std::uint8_t*>(static_cast<void*>(accumulator)), b);
+      }
+      const Vector scale = Isa::broadcast(load_scale(in.scales, b, in.scale_type));
+      const std::uint8_t* codes = block_at(in.codes, b * kCodeBytes);
       AGOQ_UNROLL
-      for (int i = 0; i < kVectors; ++i) x[i] = load<DataType::kFloat32>(from, i);
-      add_codes(in, b, x);
-      canonicalize(x);
-      store<DataType::kFloat32>(x, b, accumulator);
+      for (int i = 0; i < kVectors; ++i) {
+        std::uint8_t* to = sum + i * kVectorBytes<kType>;
+        const Vector x = Isa::add(Isa::template load<kType>(to), decode_vector(codes, i, scale));
+        Isa::template store<kType>(to, Isa::canonical(x));
+      }
     }
+  }
+
+  // --- sums -----------------------------------------------------------------------------------
+
+  /// Multiplies, then adds, in two roundings: a product past fp32's range must become infinite as
+  /// the decoded piece would, which one fused operation undoes.
+  template <bool kAdd>
+  AGOQ_INLINE void take_codes(EncodedBlocks in, std::int64_t b, int first, Chunk& sum) {
+    const Vector scale = Isa::broadcast(load_scale(in.scales, b, in.scale_type));
+    const std::uint8_t* codes = block_at(in.codes, b * kCodeBytes);
+    AGOQ_UNROLL
+    for (int i = 0; i < kChunk; ++i) {
+      const Vector x = decode_vector(codes, first + i, scale);
+      sum[i] = kAdd ? Isa::add(sum[i], x) : x;
+    }
+  }
+
+  template <DataType kType, bool kAdd>
+  AGOQ_INLINE void take_values(const void* values, std::int64_t b, int first, Chunk& sum) {
+    const std::uint8_t* from = values_of<kType>(values, b);
+    AGOQ_UNROLL
+    for (int i = 0; i < kChunk; ++i) {
+      const Vector x = Isa::template load<kType>(from + (first + i) * kVectorBytes<kType>);
+      sum[i] = kAdd ? Isa::add(sum[i], x) : x;
+    }
+  }
+
+  template <DataType kType, bool kAdd>
+  AGOQ_INLINE void take_piece(const SumOfPieces& pieces, int rank, std::int64_t b, int first,
+                              Chunk& sum) {
+    if (rank != pieces.own_rank) {
+      const auto* codes = reinterpret_cast<const std::uint8_t*>(pieces.encoded[rank]);
+      take_codes<kAdd>({codes, codes + pieces.scale_offset, pieces.scale_type}, b, first, sum);
+    } else if (pieces.own_type == kType) {
+      take_values<kType, kAdd>(pieces.own, b, first, sum);
+    } else if (pieces.own_type == DataType::kFloat32) {
+      take_values<DataType::kFloat32, kAdd>(pieces.own, b, first, sum);
+    } else if (pieces.own_type == DataType::kBfloat16) {
+      take_values<DataType::kBfloat16, kAdd>(pieces.own, b, first, sum);
+    } else {
+      take_values<DataType::kFloat16, kAdd>(pieces.own, b, first, sum);
+    }
+  }
+
+  /// Vectors first, first + 1, ... of block b, in rank order.
+  template <DataType kType>
+  AGOQ_INLINE void sum_chunk(const SumOfPieces& pieces, std::int64_t b, int first, Chunk& sum) {
+    take_piece<kType, false>(pieces, 0, b, first, sum);
+    for (int rank = 1; rank < pieces.ranks; ++rank) {
+      take_piece<kType, true>(pieces, rank, b, first, sum);
+    }
+    if (pieces.factor != 1.0f) {
+      const Vector factor = Isa::broadcast(pieces.factor);
+      AGOQ_UNROLL
+      for (int i = 0; i < kChunk; ++i) sum[i] = Isa::mul(sum[i], factor);
+    }
+  }
+
+  /// Whether the owner's piece is long, and as wide as the numbers that are written.
+  template <DataType kType>
+  AGOQ_INLINE bool prefetches(const SumOfPieces& pieces, std::int64_t blocks) {
+    return pieces.own_rank >= 0 && pieces.own_type == kType && is_long(blocks * kBlockBytes<kType>);
   }
 
   template <DataType kType>
   static void sum_decode(const SumOfPieces& shared_pieces, std::int64_t blocks, void* values) {
     const SumOfPieces pieces = shared_pieces;  // which no store can alter
+    const bool prefetch = prefetches<kType>(pieces, blocks);
     for (std::int64_t b = 0; b < blocks; ++b) {
-      Block sum;
-      sum_block(pieces, b, sum);
-      canonicalize(sum);
-      store<kType>(sum, b, values);
+      if (prefetch) {
+        prefetch_next_run<kBlockBytes<kType>>(static_cast<const std::uint8_t*>(pieces.own), b);
+      }
+      std::uint8_t* to = values_of<kType>(values, b);
+      for (int first = 0; first < kVectors; first += kChunk) {
+        Chunk sum;
+        sum_chunk<kType>(pieces, b, first, sum);
+        AGOQ_UNROLL
+        for (int i = 0; i < kChunk; ++i) {
+          Isa::template store<kType>(to + (first + i) * kVectorBytes<kType>,
+                                     Isa::canonical(sum[i]));
+        }
+      }
+    }
+  }
+
+  /// Codes of a block whose elements are `x`. Where kStore, `to` gets what they decode to: from the
+  /// registers, since codes that were just stored are slow to load in other pieces.
+  template <DataType kType, bool kStore>
+  AGOQ_INLINE void encode_sum(const float* x, float scale, float inverse, std::uint8_t* codes,
+                              std::uint8_t* to) {
+    const Vector scales = Isa::broadcast(scale);
+    const Vector inverses = Isa::broadcast(inverse);
+    AGOQ_UNROLL
+    for (int i = 0; i < kVectors; i += kGroup) {
+      Codes group[kGroup];
+      AGOQ_UNROLL
+      for (int j = 0; j < kGroup; ++j) {
+        group[j] = Element::quantize(Isa::template load<DataType::kFloat32>(x + (i + j) * kLanes),
+                                     inverses);
+        if constexpr (kStore) {
+          Isa::template store<kType>(to + (i + j) * kVectorBytes<kType>,
+                                     Element::dequantize(group[j], scales));
+        }
+      }
+      Element::store(group, codes + i * kVectorCodeBytes);
+    }
+  }
+
+  template <DataType kType, int kCount>
+  AGOQ_INLINE void sum_blocks(const SumOfPieces& pieces, std::int64_t b, MutableEncodedBlocks out,
+                              void* values, bool prefetch) {
+    alignas(64) float sums[kCount][kBlock];
+    Magnitude largest[kCount];
+    for (int g = 0; g < kCount; ++g) {
+      if (prefetch) {
+        prefetch_next_run<kBlockBytes<kType>>(static_cast<const std::uint8_t*>(pieces.own), b + g);
+      }
+      Magnitude ways[2] = {Isa::zero_magnitude(), Isa::zero_magnitude()};
+      for (int first = 0; first < kVectors; first += kChunk) {
+        Chunk sum;
+        sum_chunk<kType>(pieces, b + g, first, sum);
+        AGOQ_UNROLL
+        for (int i = 0; i < kChunk; ++i) {
+          ways[i % 2] = Isa::max_magnitude(ways[i % 2], sum[i]);
+          Isa::template store<DataType::kFloat32>(sums[g] + (first + i) * kLanes, sum[i]);
+        }
+      }
+      largest[g] = Isa::template max_of<DataType::kFloat32>(ways[0], ways[1]);
+    }
+    const FourScales scales = scale_blocks<DataType::kFloat32, kCount>(largest, b, out);
+    for (int g = 0; g < kCount; ++g) {
+      // A NaN has no code.
+      if (scales.zero_codes >> g & 1) [[unlikely]]
+        std::fill_n(sums[g], kBlock, 0.0f);
+      std::uint8_t* codes = block_at(out.codes, (b + g) * kCodeBytes);
+      if (values == nullptr) {
+        encode_sum<kType, false>(sums[g], scales.scale[g], scales.inverse[g], codes, nullptr);
+      } else {
+        encode_sum<kType, true>(sums[g], scales.scale[g], scales.inverse[g], codes,
+                                values_of<kType>(values, b + g));
+      }
     }
   }
 
@@ -210,16 +341,12 @@ struct BlockKernels {
   static void sum_encode(const SumOfPieces& shared_pieces, std::int64_t blocks,
                          MutableEncodedBlocks out, void* values) {
     const SumOfPieces pieces = shared_pieces;
-    for (std::int64_t b = 0; b < blocks; ++b) {
-      Block sum;
-      sum_block(pieces, b, sum);
-      if (values == nullptr) {
-        encode_block<false>(sum, b, out);
-      } else {
-        encode_block<true>(sum, b, out);
-        store<kType>(sum, b, values);
-      }
+    const bool prefetch = prefetches<kType>(pieces, blocks);
+    std::int64_t b = 0;
+    for (; b + kBlocksAtOnce <= blocks; b += kBlocksAtOnce) {
+      sum_blocks<kType, kBlocksAtOnce>(pieces, b, out, values, prefetch);
     }
+    for (; b < blocks; ++b) sum_blocks<kType, 1>(pieces, b, out, values, prefetch);
   }
 };
 

@@ -79,6 +79,11 @@ struct Scalar {
     }
   }
 
+  template <DataType kType>
+  static void decode_streamed(EncodedBlocks in, std::int64_t blocks, void* values) {
+    decode<kType>(in, blocks, values);
+  }
+
   static void accumulate(EncodedBlocks in, std::int64_t blocks, float* accumulator) {
     constexpr DataType kType = DataType::kFloat32;  // but of any alignment
     for (std::int64_t b = 0; b < blocks; ++b) {

@@ -1,4 +1,7 @@
-// launch.h for builds without CUDA. CudaCodec cannot be constructed there, so nothing is launched.
+// What stands in for the CUDA parts in builds without them. CudaCodec cannot be constructed there,
+// so nothing is launched.
+#include "agoqcomm/device_runtime.h"
+#include "agoqcomm/error.h"
 #include "codec/cuda/launch.h"
 
 namespace agoq::cuda {
@@ -21,3 +24,13 @@ int launch_sum_decode(ElementFormat, const SumArguments&, const Launch&) { retur
 int launch_sum_encode(ElementFormat, bool, const SumArguments&, const Launch&) { return kNotBuilt; }
 
 }  // namespace agoq::cuda
+
+namespace agoq {
+
+DeviceRuntime& cuda_runtime() {
+  throw Error(ErrorCode::kUnsupported,
+              "this build of libagoqcomm has no CUDA; build it where nvcc is found, or with "
+              "-DAGOQ_CUDA=ON to be told why it is not");
+}
+
+}  // namespace agoq

@@ -1,9 +1,6 @@
 // The communicator of one mpi transport, and MPI's calls with errors as agoq::Error.
 #pragma once
 
-// The deprecated C++ bindings would be one more library.
-#define MPICH_SKIP_MPICXX 1
-#define OMPI_SKIP_MPICXX 1
 #include <mpi.h>
 
 #include <string>
