@@ -1,10 +1,13 @@
-// Codec throughput on one core, beside a plain loop that moves the same bytes.
+// Codec throughput on one core, beside plain loops.
 //
 //   codec_bench [--out FILE] [--repetitions N] [--block N]
 //
-// Every row alternates the kernel and its plain loop and takes the median of the per-repetition
-// ratios, so that a busy or throttled machine hits both. Time is the thread's own CPU time. The
-// result is JSON: ratio 1.0 means as fast as the plain loop.
+// Every row alternates the kernel and two plain loops and takes the medians of the per-repetition
+// ratios, so that a busy or throttled machine hits all three. Time is the thread's own CPU time.
+// The result is JSON. "ratio" is to a loop that moves the same bytes, codes and numbers; 1.0 means
+// as fast. "bound_ratio" is to a simpler loop over the numbers alone, which "bound" names: "read"
+// reads them and does nothing else; "copy in place" reads each and writes it back; "write" writes
+// them. Both loops leave fetching ahead to the hardware.
 #include <time.h>
 
 #include <algorithm>
@@ -31,6 +34,9 @@ struct Settings {
   int repetitions = 15;
   int block = 128;
 };
+
+/// Elements: Options::segment_numel's default.
+constexpr std::int64_t kSegment = 65536;
 
 double thread_seconds() {
   timespec now;
@@ -71,6 +77,9 @@ struct Row {
   double seconds;
   double plain_seconds;
   double ratio;
+  std::string bound;
+  double bound_seconds;
+  double bound_ratio;
 };
 
 class CodecBench {
@@ -102,14 +111,16 @@ class CodecBench {
         << "\",\n  \"repetitions\": " << settings_.repetitions << ",\n  \"rows\": [";
     const char* separator = "\n";
     for (const Row& row : rows_) {
-      char line[400];
+      char line[500];
       std::snprintf(line, sizeof(line),
                     "    {\"operation\": \"%s\", \"isa\": \"%s\", \"type\": \"%s\", "
                     "\"elements\": %lld, \"seconds\": %.4g, \"plain_seconds\": %.4g, "
-                    "\"elements_per_second\": %.4g, \"ratio\": %.3f}",
+                    "\"elements_per_second\": %.4g, \"ratio\": %.3f, \"bound\": \"%s\", "
+                    "\"bound_seconds\": %.4g, \"bound_ratio\": %.3f}",
                     row.operation.c_str(), row.isa.c_str(), row.type.c_str(),
                     static_cast<long long>(row.elements), row.seconds, row.plain_seconds,
-                    static_cast<double>(row.elements) / row.seconds, row.ratio);
+                    static_cast<double>(row.elements) / row.seconds, row.ratio, row.bound.c_str(),
+                    row.bound_seconds, row.bound_ratio);
       out << separator << line;
       separator = ",\n";
     }
@@ -131,24 +142,47 @@ class CodecBench {
     }
   }
 
+  /// A plain loop by name.
+  struct Plain {
+    std::string name;
+    Work work;
+  };
+
   void add(const std::string& operation, const std::string& isa, const std::string& type,
-           std::int64_t elements, const Work& work, const Work& plain) {
+           std::int64_t elements, const Work& work, const Work& plain, const Plain& bound) {
     // Short work is repeated to a few milliseconds, so that the clock's grain does not show.
     const int inner = static_cast<int>(std::max<std::int64_t>(1, (4 << 20) / elements));
-    std::vector<double> seconds, plain_seconds, ratios;
-    for (int repetition = -1; repetition < settings_.repetitions; ++repetition) {
+    const auto timed = [inner](const Work& some) {
       const double start = thread_seconds();
-      for (int i = 0; i < inner; ++i) work();
-      const double between = thread_seconds();
-      for (int i = 0; i < inner; ++i) plain();
-      const double end = thread_seconds();
+      for (int i = 0; i < inner; ++i) some();
+      return (thread_seconds() - start) / inner;
+    };
+    std::vector<double> seconds, plain_seconds, ratios, bound_seconds, bound_ratios;
+    for (int repetition = -1; repetition < settings_.repetitions; ++repetition) {
+      const double kernel = timed(work);
+      const double loop = timed(plain);
+      const double least = timed(bound.work);
       if (repetition < 0) continue;  // warms up caches and page tables
-      seconds.push_back((between - start) / inner);
-      plain_seconds.push_back((end - between) / inner);
-      ratios.push_back((end - between) / (between - start));
+      seconds.push_back(kernel);
+      plain_seconds.push_back(loop);
+      ratios.push_back(loop / kernel);
+      bound_seconds.push_back(least);
+      bound_ratios.push_back(least / kernel);
     }
-    rows_.push_back(
-        {operation, isa, type, elements, median(seconds), median(plain_seconds), median(ratios)});
+    rows_.push_back({operation, isa, type, elements, median(seconds), median(plain_seconds),
+                     median(ratios), bound.name, median(bound_seconds), median(bound_ratios)});
+  }
+
+  static Plain read(int wide, std::size_t steps, const Buffer& from) {
+    return {"read",
+            [=, &from] { move_lines({.read = wide}, steps, from.data(), nullptr, nullptr); }};
+  }
+  static Plain write(int wide, std::size_t steps, const Buffer& to) {
+    return {"write", [=, &to] { move_lines({.write = wide}, steps, nullptr, to.data(), nullptr); }};
+  }
+  static Plain copy_in_place(int wide, std::size_t steps, const Buffer& values) {
+    return {"copy in place",
+            [=, &values] { move_lines({.update = wide}, steps, nullptr, nullptr, values.data()); }};
   }
 
   void baselines(std::int64_t elements, const Buffer& from, const Buffer& to) {
@@ -157,14 +191,9 @@ class CodecBench {
       move_lines({.read = 4, .write = 4}, steps, from.data(), to.data(), nullptr);
     };
     add(
-        "read", "plain", "float32", elements,
-        [&] { move_lines({.read = 4}, steps, from.data(), nullptr, nullptr); }, copy);
-    add(
-        "write", "plain", "float32", elements,
-        [&] { move_lines({.write = 4}, steps, nullptr, to.data(), nullptr); }, copy);
-    add(
         "memcpy", "libc", "float32", elements,
-        [&] { std::memcpy(to.data(), from.data(), static_cast<std::size_t>(4 * elements)); }, copy);
+        [&] { std::memcpy(to.data(), from.data(), static_cast<std::size_t>(4 * elements)); }, copy,
+        read(4, steps, from));
   }
 
   void measure(const Codec& codec, DataType type, std::int64_t elements, const Buffer& values,
@@ -178,27 +207,95 @@ class CodecBench {
     add(
         "encode", isa, name, elements,
         [&] { codec.encode(values.data(), type, elements, result.data()); },
-        [&] { move_lines({wide, 1, 0}, steps, values.data(), result.data(), nullptr); });
+        [&] { move_lines({wide, 1, 0}, steps, values.data(), result.data(), nullptr); },
+        read(wide, steps, values));
     add(
         "decode", isa, name, elements,
         [&] { codec.decode(piece.data(), elements, own.data(), type); },
-        [&] { move_lines({1, wide, 0}, steps, piece.data(), own.data(), nullptr); });
+        [&] { move_lines({1, wide, 0}, steps, piece.data(), own.data(), nullptr); },
+        write(wide, steps, own));
 
-    // The owner's piece is replaced by what the others will decode. Halved, it stays in range.
+    // The owner's piece is replaced by what the others will decode.
     const std::byte* const pieces[] = {nullptr, piece.data()};
-    const Pieces one{pieces, own.data(), type, 0};
+    const auto sum_encode = [&](std::byte* numbers, std::int64_t count) {
+      const Pieces one{pieces, numbers, type, 0};
+      codec.sum_encode(one, count, 1.0f, result.data(), numbers, type);
+    };
+    const auto sum_decode = [&](std::byte* numbers, std::int64_t count) {
+      const Pieces one{pieces, numbers, type, 0};
+      codec.sum_decode(one, count, 1.0f, numbers, type);
+    };
     add(
-        "sum_encode, in place, 1 piece", isa, name, elements,
-        [&] { codec.sum_encode(one, elements, 0.5f, result.data(), own.data(), type); },
-        [&] { move_lines({1, 1, wide}, steps, piece.data(), result.data(), own.data()); });
+        "sum_encode, in place", isa, name, elements, [&] { sum_encode(own.data(), elements); },
+        [&] { move_lines({1, 1, wide}, steps, piece.data(), result.data(), own.data()); },
+        copy_in_place(wide, steps, own));
+    add(
+        "sum_decode, in place", isa, name, elements, [&] { sum_decode(own.data(), elements); },
+        [&] { move_lines({1, 0, wide}, steps, piece.data(), nullptr, own.data()); },
+        copy_in_place(wide, steps, own));
+    if (elements > kSegment) {
+      by_segment(codec, type, elements, values, own, piece, result, sum_encode, sum_decode);
+    }
     if (type == DataType::kFloat32) {
       auto* accumulator = reinterpret_cast<float*>(own.data());
       std::memset(own.data(), 0, static_cast<std::size_t>(4 * elements));
       add(
           "decode_accumulate", isa, name, elements,
           [&] { codec.decode_accumulate(piece.data(), elements, accumulator); },
-          [&] { move_lines({1, 0, 4}, steps, result.data(), nullptr, own.data()); });
+          [&] { move_lines({1, 0, 4}, steps, piece.data(), nullptr, own.data()); },
+          copy_in_place(wide, steps, own));
     }
+  }
+
+  /// As in a collective: messages lie in cache, and only the numbers come from memory.
+  template <typename SumEncode, typename SumDecode>
+  void by_segment(const Codec& codec, DataType type, std::int64_t elements, const Buffer& values,
+                  const Buffer& own, const Buffer& piece, const Buffer& result,
+                  const SumEncode& sum_encode, const SumDecode& sum_decode) {
+    const std::string isa(to_string(codec.isa()));
+    const std::string name(to_string(type));
+    const int wide = static_cast<int>(size_of(type));
+    const auto steps = static_cast<std::size_t>(elements / 64);
+    const auto each = [=](const Buffer& numbers, const auto& work) {
+      return [=, &numbers] {
+        for (std::int64_t i = 0; i < elements; i += kSegment) {
+          work(numbers.data() + i * wide, std::min(kSegment, elements - i));
+        }
+      };
+    };
+    const auto lines = [](std::int64_t count) { return static_cast<std::size_t>(count / 64); };
+    add("encode, by segment", isa, name, elements,
+        each(values,
+             [&](std::byte* numbers, std::int64_t count) {
+               codec.encode(numbers, type, count, result.data());
+             }),
+        each(values,
+             [&](std::byte* numbers, std::int64_t count) {
+               move_lines({wide, 1, 0}, lines(count), numbers, result.data(), nullptr);
+             }),
+        read(wide, steps, values));
+    add("sum_encode, in place, by segment", isa, name, elements, each(own, sum_encode),
+        each(own,
+             [&](std::byte* numbers, std::int64_t count) {
+               move_lines({1, 1, wide}, lines(count), piece.data(), result.data(), numbers);
+             }),
+        copy_in_place(wide, steps, own));
+    add("sum_decode, in place, by segment", isa, name, elements, each(own, sum_decode),
+        each(own,
+             [&](std::byte* numbers, std::int64_t count) {
+               move_lines({1, 0, wide}, lines(count), piece.data(), nullptr, numbers);
+             }),
+        copy_in_place(wide, steps, own));
+    add("decode, by segment, past the caches", isa, name, elements,
+        each(own,
+             [&](std::byte* numbers, std::int64_t count) {
+               codec.decode(piece.data(), count, numbers, type, CacheUse::kStreamed);
+             }),
+        each(own,
+             [&](std::byte* numbers, std::int64_t count) {
+               move_lines({1, wide, 0}, lines(count), piece.data(), numbers, nullptr);
+             }),
+        write(wide, steps, own));
   }
 
   Settings settings_;

@@ -9,6 +9,8 @@ typedef long long Line __attribute__((vector_size(64), aligned(64), may_alias));
 
 /// Keeps reads that nothing else uses.
 volatile long long sink;
+/// Unknown to the compiler: what is updated is read and written, but keeps its value.
+volatile long long zero = 0;
 
 // One clone an ISA, chosen at load time, so that the loops are as wide as the kernels.
 #if defined(__x86_64__)
@@ -21,11 +23,12 @@ volatile long long sink;
   CLONES void name(std::size_t steps, const void* read, void* write, void* update) { \
     const Line* from = static_cast<const Line*>(read);                               \
     Line* to = static_cast<Line*>(write);                                            \
+    const Line none = Line{} + zero;                                                 \
     Line* both = static_cast<Line*>(update);                                         \
     Line all{};                                                                      \
     for (std::size_t step = 0; step < steps; ++step) {                               \
       for (int i = 0; i < kRead; ++i) all ^= *from++;                                \
-      for (int i = 0; i < kUpdate; ++i, ++both) *both = *both ^ all;                 \
+      for (int i = 0; i < kUpdate; ++i, ++both) *both = *both ^ none;                \
       for (int i = 0; i < kWrite; ++i) *to++ = all;                                  \
     }                                                                                \
     long long folded = 0;                                                            \
@@ -44,7 +47,12 @@ volatile long long sink;
   X(one_to_two, 1, 2, 0)  \
   X(sum_wide, 1, 1, 4)    \
   X(sum_half, 1, 1, 2)    \
-  X(add_wide, 1, 0, 4)
+  X(add_wide, 1, 0, 4)    \
+  X(add_half, 1, 0, 2)    \
+  X(read_half, 2, 0, 0)   \
+  X(write_half, 0, 2, 0)  \
+  X(update_wide, 0, 0, 4) \
+  X(update_half, 0, 0, 2)
 
 PLAIN_LOOPS(PLAIN_LOOP)
 
@@ -52,7 +60,7 @@ struct Row {
   LinesPerStep lines;
   void (*loop)(std::size_t, const void*, void*, void*);
 };
-constexpr int kRows = 10;
+constexpr int kRows = 15;
 const Row* rows() {
 #define ROW(name, kRead, kWrite, kUpdate) {{kRead, kWrite, kUpdate}, name},
   static const Row table[kRows] = {PLAIN_LOOPS(ROW)};

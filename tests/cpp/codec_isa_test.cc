@@ -26,8 +26,12 @@ class Transcript {
   void decode(const Bytes& encoded, std::int64_t count) {
     for (const DataType type : kTypes) {
       GuardedBuffer out(count * static_cast<std::int64_t>(size_of(type)), misalignment_);
-      codec_.decode(encoded.data(), count, out.data(), type);
+      codec_.decode(encoded.data(), count, out.data(), type, CacheUse::kCached);
       keep(out);
+      GuardedBuffer streamed(count * static_cast<std::int64_t>(size_of(type)), misalignment_);
+      codec_.decode(encoded.data(), count, streamed.data(), type, CacheUse::kStreamed);
+      streamed.expect_intact();
+      EXPECT_EQ(streamed.contents(), out.contents());
     }
   }
 

@@ -36,6 +36,14 @@ struct Rounding {
   std::int64_t first_element = 0;
 };
 
+/// Whether decoded numbers are left in the caches or stored past them, which is faster where they
+/// would not stay there anyway. Unaligned buffers (64 bytes) are always written through the caches.
+enum class CacheUse : std::uint8_t {
+  kAutomatic,  ///< Past them from 16 MiB up.
+  kCached,
+  kStreamed,
+};
+
 /// The pieces that sum to one segment of a chunk: one from each rank, in rank order.
 struct Pieces {
   /// Encoded bytes of each rank's piece; the entry of `own_rank` is ignored.
@@ -62,7 +70,8 @@ class AGOQ_API Codec {
 
   void encode(const void* values, DataType type, std::int64_t count, std::byte* encoded,
               const Rounding& rounding = {}) const;
-  void decode(const std::byte* encoded, std::int64_t count, void* values, DataType type) const;
+  void decode(const std::byte* encoded, std::int64_t count, void* values, DataType type,
+              CacheUse use = CacheUse::kAutomatic) const;
   /// accumulator[i] += decoded[i], in fp32.
   void decode_accumulate(const std::byte* encoded, std::int64_t count, float* accumulator) const;
   /// fp32 sum of the pieces in rank order, times `factor` (skipped when it is 1), rounded once to
