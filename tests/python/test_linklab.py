@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -15,10 +13,8 @@ from typing import Any
 
 import pytest
 
-BENCH = Path(__file__).resolve().parents[2] / "bench"
-sys.path.insert(0, str(BENCH))
-
-from linklab import (  # noqa: E402
+import labs
+from linklab import (
     cases,
     figure,
     formulas,
@@ -30,8 +26,8 @@ from linklab import (  # noqa: E402
     targets,
     topology,
 )
-from linklab.cases import Case  # noqa: E402
-from linklab.topology import Lab  # noqa: E402
+from linklab.cases import Case
+from linklab.topology import Lab
 
 GIGABIT = 10**9
 
@@ -270,25 +266,13 @@ def test_the_figure_is_drawn(tmp_path: Path) -> None:
     assert (tmp_path / "a" / "linklab.png").stat().st_size > 1000
 
 
-def _skip_unless_a_lab_is_possible() -> None:
-    if os.geteuid() != 0 or shutil.which("ip") is None or shutil.which("tc") is None:
-        pytest.skip("network namespaces need root and iproute2")
-    probe = Lab(2)
-    try:
-        network.create(probe)
-    except network.LabError as error:
-        pytest.skip(f"this machine makes no namespaces or shaped links: {error}")
-    finally:
-        network.remove(probe.namespaces)
-
-
 @pytest.mark.parametrize("per_host", [1])
 def test_a_lab_of_two_hosts_sends_what_the_formula_says_and_vanishes(per_host: int) -> None:
-    _skip_unless_a_lab_is_possible()
+    labs.skip_unless_possible()
     shape = ["--hosts", "2", "--per-host", str(per_host), "--rate", "1"]
     running = subprocess.Popen(
         [sys.executable, "-m", "linklab", "check", *shape, "-m", "1M"],
-        cwd=BENCH,
+        cwd=labs.BENCH,
         text=True,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -300,7 +284,7 @@ def test_a_lab_of_two_hosts_sends_what_the_formula_says_and_vanishes(per_host: i
 
 
 def test_a_rate_changes_while_ranks_run() -> None:
-    _skip_unless_a_lab_is_possible()
+    labs.skip_unless_possible()
     lab = Lab(3, rate=GIGABIT)
     try:
         network.create(lab)
@@ -319,11 +303,11 @@ def test_a_rate_changes_while_ranks_run() -> None:
 def test_an_interrupted_table_leaves_its_files_and_no_lab(
     number: signal.Signals, tmp_path: Path
 ) -> None:
-    _skip_unless_a_lab_is_possible()
+    labs.skip_unless_possible()
     paths = [f"--{kind}={tmp_path / kind}" for kind in ("json", "markdown", "plot")]
     running = subprocess.Popen(
         [sys.executable, "-m", "linklab", "table", "--quick", "--no-peers", *paths],
-        cwd=BENCH,
+        cwd=labs.BENCH,
         text=True,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -345,10 +329,10 @@ def test_an_interrupted_table_leaves_its_files_and_no_lab(
 
 
 def test_an_interrupted_lab_vanishes_with_its_ranks() -> None:
-    _skip_unless_a_lab_is_possible()
+    labs.skip_unless_possible()
     running = subprocess.Popen(
         [sys.executable, "-m", "linklab", "run", "--", "sh", "-c", "echo $$; exec sleep 300"],
-        cwd=BENCH,
+        cwd=labs.BENCH,
         text=True,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
