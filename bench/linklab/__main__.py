@@ -72,6 +72,7 @@ def _add_table(whole: argparse.ArgumentParser) -> None:
     whole.add_argument("--peers", type=Path, default=_PEERS, help=f"default {_PEERS}")
     whole.add_argument("--mpirun", action="append", default=[], help="of an MPI; may be repeated")
     whole.add_argument("--no-peers", action="store_true", help="compare with gloo and exact alone")
+    whole.add_argument("--keep", action="store_true", help="recorded rows not measured again")
     whole.add_argument("--check", action="store_true", help="also compare with the targets")
     whole.add_argument("--json", type=Path, default=_RESULTS / "linklab.json")
     whole.add_argument("--markdown", type=Path, default=_RESULTS / "linklab.md")
@@ -155,6 +156,8 @@ def _table(arguments: argparse.Namespace) -> int:
             wanted, results, seconds, arguments.budget, mpis, lambda row: _say(markdown.row(row))
         )
     finally:
+        if arguments.keep and arguments.json.exists():
+            table.keep_rows(results, json.loads(arguments.json.read_text()))
         table.write_json(arguments.json, results)
         table.write(arguments.markdown, markdown.rows(results))
     figure.draw(results, arguments.plot)

@@ -33,6 +33,18 @@ def new_results() -> dict[str, Any]:
     }
 
 
+def keep_rows(results: dict[str, Any], recorded: dict[str, Any]) -> None:
+    """Add recorded rows that `results` has not measured again, in front of its own."""
+
+    def key(row: dict[str, Any]) -> tuple[str, str]:
+        return row["name"], row["launcher"]
+
+    for what in ("rows", "failures"):
+        new = {key(row) for row in results["rows"] + results["failures"]}
+        old = [row for row in recorded[what] if key(row) not in new]
+        results[what] = old + results[what]
+
+
 def measure_all(
     cases: Sequence[Case],
     results: dict[str, Any],

@@ -254,6 +254,16 @@ def test_rows_are_selected_and_survive_json() -> None:
     assert {case.size for case in cases.select(rates=[GIGABIT], sizes=[1000])} == {1000}
 
 
+def test_rows_that_are_not_measured_again_are_kept() -> None:
+    old = table.make_row(_measured(ROW, gloo=[0.9], agoq=[0.9]), "direct")
+    other = table.make_row(_measured(ROW, mpi=[0.9], agoq=[0.9]), "Open MPI")
+    new = table.make_row(_measured(ROW, gloo=[0.4], agoq=[0.1]), "direct")
+    results = _results(new)
+    failed = {"name": ROW.name, "launcher": "direct", "why": "long ago"}
+    table.keep_rows(results, {**_results(old, other), "failures": [failed]})
+    assert results["rows"] == [other, new] and results["failures"] == []
+
+
 def test_the_figure_is_drawn(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     rows = [

@@ -16,7 +16,7 @@ from agoq_comm.plan.calibration import (
 )
 from agoq_comm.plan.cluster import Cluster, Compute, Link
 from agoq_comm.plan.model import SEGMENTS, Prediction, choose, predict
-from agoq_comm.plan.sent import sent_bytes
+from agoq_comm.plan.sent import Sent, sent_bytes
 from agoq_comm.plan.wire import Format
 
 __all__ = [
@@ -31,6 +31,7 @@ __all__ = [
     "Operation",
     "Prediction",
     "Sample",
+    "Sent",
     "choose",
     "errors",
     "fit",

@@ -107,7 +107,7 @@ def _read_constants(path: Path) -> calibration.Constants:
 def _row(prediction: Prediction, base: Prediction, chosen: bool) -> str:
     mark = "  <- chosen" if chosen else ""
     return (
-        f"{prediction.algorithm:<10}{prediction.segment_numel:>9}"
+        f"{prediction.algorithm:<16}{prediction.segment_numel:>9}"
         f"{prediction.seconds * 1e3:>12.3f}{base.seconds / prediction.seconds:>8.2f}"
         f"{prediction.node_bytes / 2**20:>14.1f}  {prediction.bound}{mark}"
     )
@@ -129,10 +129,10 @@ def _predict(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print(json.dumps({"chosen": best.as_dict(), "all": [row.as_dict() for row in rows]}))
         return 0
-    ring = rows[-1]
-    print("algorithm   segment        ms  x ring   MiB of a node  bound by")
+    exact = choose(cluster, count, operation=operation, itemsize=itemsize, quantized=False)
+    print("algorithm         segment        ms x exact   MiB of a node  bound by")
     for row in rows:
-        print(_row(row, ring, row is best))
+        print(_row(row, exact, row is best))
     return 0
 
 

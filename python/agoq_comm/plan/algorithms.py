@@ -11,11 +11,11 @@ two_phase
     Every chunk straight to its owner, who sums it and sends the sum to all: exact.
 flat
     The same with encoded pieces and sums.
-two_level
-    First among the ranks of a node, then between ranks of one number on all nodes, encoded; sums
-    travel back the same way.
+two_level, exact_two_level
+    First among the ranks of a node, then between ranks of one number on all nodes, encoded or not;
+    sums travel back the same way.
 
-And, to compare with, what other libraries do:
+And, to compare with, what most other libraries do:
 
 ring
     Each chunk goes around a ring in rank order, exactly.
@@ -92,19 +92,30 @@ def _flat(cluster: Cluster, count: float, operation: Operation) -> list[Phase]:
 
 
 def _two_level(cluster: Cluster, count: float, operation: Operation) -> list[Phase]:
+    exact = _exact_two_level(cluster, count, operation)
+    chunk = count / cluster.ranks
+    first, last = exact[0], exact[-1]
+    if operation is not Operation.ALL_GATHER:
+        # Pieces are encoded once, and a node's sums once more.
+        exact[0] = replace(first, encoded=first.within)
+        exact[1] = replace(exact[1], encoded=exact[1].between)
+    if operation is not Operation.REDUCE_SCATTER:
+        exact[-2] = replace(exact[-2], encoded=chunk)
+        exact[-1] = replace(last, decoded=count)
+    return exact
+
+
+def _exact_two_level(cluster: Cluster, count: float, operation: Operation) -> list[Phase]:
     per_node, nodes = cluster.per_node, cluster.nodes
     # A rank owns a part of the buffer in its node, and of that part a chunk among the nodes.
     part = count / per_node
     chunk = part / nodes
     near, far = per_node - 1, nodes - 1
     reduce = [
-        Phase(near * part, 0, near, 0, encoded=near * part, summed=near * part),
-        Phase(0, far * chunk, 0, far, encoded=far * chunk, summed=far * chunk),
+        Phase(near * part, 0, near, 0, summed=near * part),
+        Phase(0, far * chunk, 0, far, summed=far * chunk),
     ]
-    gather = [
-        Phase(0, far * chunk, 0, far, encoded=chunk),
-        Phase(near * part, 0, near, 0, decoded=count),
-    ]
+    gather = [Phase(0, far * chunk, 0, far), Phase(near * part, 0, near, 0)]
     return _select(operation, reduce, gather)
 
 
@@ -136,6 +147,7 @@ ALGORITHMS: dict[str, Callable[[Cluster, float, Operation], list[Phase]]] = {
     "two_phase": _two_phase,
     "flat": _flat,
     "two_level": _two_level,
+    "exact_two_level": _exact_two_level,
     "ring": _ring,
 }
 QUANTIZED = frozenset({"flat", "two_level"})

@@ -12,7 +12,6 @@ import statistics
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from agoq_comm.plan.algorithms import Operation
 from agoq_comm.plan.cluster import Cluster, Compute, Link
@@ -20,8 +19,12 @@ from agoq_comm.plan.model import predict
 
 __all__ = ["Constants", "Sample", "errors", "fit", "leave_one_rate_out", "read_samples"]
 
-# What a contender of the benchmarks runs; Gloo's all-reduce of long messages is a ring.
-_ALGORITHMS = {"exact": "two_phase", "agoq": "flat", "flat": "flat", "gloo": "ring"}
+# What a contender of the benchmarks runs, flat and in two levels.
+_ALGORITHMS = {
+    "exact": ("two_phase", "exact_two_level"),
+    "agoq": ("flat", "two_level"),
+    "flat": ("flat", "flat"),
+}
 _OPERATIONS = {
     "allreduce": Operation.ALL_REDUCE,
     "reduce_scatter": Operation.REDUCE_SCATTER,
@@ -105,7 +108,7 @@ def read_samples(path: Path, contenders: Iterable[str] = ("exact", "agoq", "flat
                         ranks=ranks,
                         per_node=row["ranks_per_host"],
                         bandwidth=row["rate"] / 8,
-                        algorithm=_algorithm(name, row),
+                        algorithm=_algorithm(name, row["contenders"][name]["describe"]),
                         operation=_OPERATIONS[row["operation"]],
                         count=row["size"] // itemsize,
                         itemsize=itemsize,
@@ -116,10 +119,9 @@ def read_samples(path: Path, contenders: Iterable[str] = ("exact", "agoq", "flat
     return samples
 
 
-def _algorithm(contender: str, row: dict[str, Any]) -> str:
-    if contender == "agoq" and row["ranks_per_host"] > 1:
-        return "two_level"
-    return _ALGORITHMS[contender]
+def _algorithm(contender: str, described: str) -> str:
+    """What `agoq_comm.describe` said of the group tells whether it took two levels."""
+    return _ALGORITHMS[contender]["algorithm two_level" in described]
 
 
 def _predicted(constants: Constants, sample: Sample) -> float:

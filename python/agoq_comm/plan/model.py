@@ -155,11 +155,13 @@ def choose(
     cluster, count, operation, itemsize, format
         See `predict`.
     """
-    names = ["two_phase", "flat", "two_level"] if quantized else ["two_phase"]
+    names = ["two_phase", "exact_two_level"]
+    if quantized:
+        names += ["flat", "two_level"]
     if operation is Operation.ALL_REDUCE:
         names.append("one_shot")
     if cluster.nodes == 1 or cluster.per_node == 1:
-        names = [name for name in names if name != "two_level"]  # It is flat there.
+        names = [name for name in names if not name.endswith("two_level")]  # They are flat there.
     segments = [size for size in SEGMENTS if size % format.block == 0] or [format.block]
     return min(
         (
