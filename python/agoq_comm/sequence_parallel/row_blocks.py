@@ -8,13 +8,13 @@ last block of each row is short: encoded as if filled up with zeros, which do no
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
 
-from agoq_comm import codec
-from agoq_comm._C import Options
+from agoq_comm import _C, codec
 from agoq_comm.codec import Encoded, StochasticRounding
 
 
@@ -36,7 +36,7 @@ class RowBlocks:
     scale: str = "bf16"
 
     @classmethod
-    def of(cls, width: int, options: Options) -> RowBlocks:
+    def of(cls, width: int, options: _C.Options) -> RowBlocks:
         """Use the block format of a group's options."""
         return cls(width, options.format, options.block, options.scale)
 
@@ -45,9 +45,7 @@ class RowBlocks:
         return -(-self.width // self.block) * self.block
 
     def _scale_offset(self, rows: int) -> int:
-        return codec._codec(self.format, self.block, self.scale, None).scale_offset(
-            rows * self._padded_width
-        )
+        return _codec(self).scale_offset(rows * self._padded_width)
 
     def _padding_bytes(self) -> int:
         """Bytes at the end of a row's codes that hold nothing: a format's codes are dense."""
@@ -55,9 +53,7 @@ class RowBlocks:
 
     def encoded_bytes(self, rows: int) -> int:
         """Bytes of `rows` rows."""
-        whole = codec._codec(self.format, self.block, self.scale, None).encoded_bytes(
-            rows * self._padded_width
-        )
+        whole = _codec(self).encoded_bytes(rows * self._padded_width)
         return whole - rows * self._padding_bytes()
 
     def encode(self, x: torch.Tensor, rounding: StochasticRounding | None = None) -> torch.Tensor:
@@ -125,6 +121,11 @@ class RowBlocks:
             data = data.clone()
         shape = torch.Size((rows, self._padded_width))
         return Encoded(data, shape, dtype, self.format, self.block, self.scale)
+
+
+@functools.lru_cache(maxsize=64)
+def _codec(rows: RowBlocks) -> _C.Codec:
+    return _C.Codec(rows.format, rows.block, rows.scale)
 
 
 # Of encoded bytes, for the codec; a piece of a received buffer may start anywhere.
