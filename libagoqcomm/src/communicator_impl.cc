@@ -153,8 +153,10 @@ std::unique_ptr<SegmentExchange> Communicator::Impl::make_exchange(const CallLab
   rounding.seed = options_.seed;
   rounding.call = static_cast<std::uint32_t>(label.call);
   rounding.rank = static_cast<std::uint32_t>(rank());
+  const CacheUse results = cache_use_of_results(
+      label.operation, label.count * static_cast<std::int64_t>(size_of(label.type)));
   return std::make_unique<QuantizedExchange>(*transport_, counters, codec_, label.type, factor,
-                                             rounding);
+                                             rounding, results);
 }
 
 }  // namespace agoq

@@ -20,7 +20,7 @@ Ticket QuantizedExchange::expect_result(int peer, std::int64_t count, Tag tag, v
 void QuantizedExchange::take_result(Ticket ticket, std::int64_t count, void* out) {
   if (count > 0) {
     const Stopwatch stopwatch(stats_.decode_seconds);
-    codec_.decode(transport_.received(ticket), count, out, type_);
+    codec_.decode(transport_.received(ticket), count, out, type_, results_);
   }
   transport_.release(ticket);
 }

@@ -6,17 +6,24 @@
 
 namespace agoq {
 
+/// How others' results of a call with `bytes` of output in the caller's type are best stored. What
+/// an all-reduce overwrites it read a few segments ago, so it is in cache as a rule; what an
+/// all-gather overwrites is not.
+CacheUse cache_use_of_results(Operation operation, std::int64_t bytes);
+
 /// Not thread-safe.
 class QuantizedExchange final : public SegmentExchange {
  public:
-  /// `rounding` holds what does not change within the call; `factor` scales every sum.
+  /// `rounding` holds what does not change within the call; `factor` scales every sum. `results`
+  /// is for take_result().
   QuantizedExchange(Transport& transport, OperationStats& stats, const Codec& codec, DataType type,
-                    float factor, const Rounding& rounding)
+                    float factor, const Rounding& rounding, CacheUse results)
       : SegmentExchange(transport, stats),
         codec_(codec),
         type_(type),
         factor_(factor),
-        rounding_(rounding) {}
+        rounding_(rounding),
+        results_(results) {}
 
   std::int64_t message_bytes(std::int64_t count) const override;
   std::int64_t value_bytes(std::int64_t count) const override;
@@ -41,6 +48,7 @@ class QuantizedExchange final : public SegmentExchange {
   DataType type_;
   float factor_;
   Rounding rounding_;
+  CacheUse results_;
 };
 
 }  // namespace agoq

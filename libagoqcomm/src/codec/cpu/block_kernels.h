@@ -78,6 +78,13 @@ struct BlockKernels {
     return Element::dequantize(Element::load(codes + vector * kVectorCodeBytes), scale);
   }
 
+  /// Codes come as a rule from a message that another core has just written.
+  AGOQ_INLINE void prefetch_codes(const std::uint8_t* codes) {
+    constexpr int kAhead = 2048;
+    AGOQ_UNROLL
+    for (int i = 0; i < kCodeBytes; i += kLineBytes) __builtin_prefetch(codes + kAhead + i);
+  }
+
   // --- encoding -------------------------------------------------------------------------------
 
   /// The scales of blocks b, b + 1, ..., of which `largest` holds the magnitudes.
@@ -151,6 +158,7 @@ struct BlockKernels {
     for (std::int64_t b = 0; b < blocks; ++b) {
       const Vector scale = Isa::broadcast(load_scale(in.scales, b, in.scale_type));
       const std::uint8_t* codes = block_at(in.codes, b * kCodeBytes);
+      prefetch_codes(codes);
       std::uint8_t* to = values_of<kType>(values, b);
       AGOQ_UNROLL
       for (int i = 0; i < kVectors; ++i) {
@@ -203,6 +211,7 @@ struct BlockKernels {
   AGOQ_INLINE void take_codes(EncodedBlocks in, std::int64_t b, int first, Chunk& sum) {
     const Vector scale = Isa::broadcast(load_scale(in.scales, b, in.scale_type));
     const std::uint8_t* codes = block_at(in.codes, b * kCodeBytes);
+    prefetch_codes(codes);
     AGOQ_UNROLL
     for (int i = 0; i < kChunk; ++i) {
       const Vector x = decode_vector(codes, first + i, scale);

@@ -19,7 +19,7 @@ inline constexpr std::int64_t kRunBytes = kPagesAtOnce * kPageBytes;
 
 /// Whether a buffer is long enough for its next run to exist as a rule: what a caller gives in
 /// parts goes on behind each part. Of a short one most would be fetched for nothing.
-constexpr bool is_long(std::int64_t bytes) { return bytes >= 4 * kRunBytes; }
+constexpr bool is_long(std::int64_t bytes) { return bytes >= 2 * kRunBytes; }
 
 /// To be called before block `b`, of `kBytes`, is read: asks for as many lines of the next run.
 template <std::int64_t kBytes>
