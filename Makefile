@@ -6,6 +6,7 @@
 #   make lint    formatting and static checks of C++ and Python
 #   make format  writes the formatting that lint asks for
 #   make bench   benchmarks, recorded as JSON in bench/results/
+#   make bench-links  the same over slow links, beside MPIs and oneCCL: needs root; 20 minutes
 #   make clean   removes everything that make has made
 
 TORCH ?= torch==2.13.0
@@ -65,11 +66,12 @@ $(wheel_stamp): $(sources) $(torch_stamp) $(dev_stamp)
 .PHONY: build
 build: $(wheel_stamp)
 
-# The C++ tests and benchmarks are switched on in the wheel's own tree.
+# The C++ tests and benchmarks, and the mpi transport, are switched on in the wheel's own tree.
 .PHONY: build-cpp
 build-cpp: $(wheel_stamp)
 	tools/bootstrap.sh
-	cmake -S . -B $(TREE) -DAGOQ_BUILD_TESTS=ON -DAGOQ_BUILD_BENCH=ON --log-level=WARNING
+	cmake -S . -B $(TREE) -DAGOQ_BUILD_TESTS=ON -DAGOQ_BUILD_BENCH=ON -DAGOQ_MPI=AUTO \
+	  --log-level=WARNING
 	cmake --build $(TREE)
 
 # --- demo ------------------------------------------------------------------------------------
@@ -137,8 +139,9 @@ lint: $(wheel_stamp)
 	$(BIN)/ruff check $(python_dirs)
 	$(BIN)/ruff format --check $(python_dirs)
 	$(BIN)/mypy
-	find libagoqcomm/src -name '*.cc' -print0 | \
-	  xargs -0 -n 4 -P $(JOBS) $(BIN)/clang-tidy --quiet -p $(TREE)
+	cmake -S . -B $(TREE) -DAGOQ_MPI=AUTO --log-level=WARNING
+	sed -n 's|^ *"file": "\(.*/libagoqcomm/src/.*\.cc\)",*$$|\1|p' $(TREE)/compile_commands.json | \
+	  sort -u | xargs -n 4 -P $(JOBS) $(BIN)/clang-tidy --quiet -p $(TREE)
 
 .PHONY: format
 format: $(dev_stamp)
@@ -169,6 +172,21 @@ $(quantized_benches): $(wheel_stamp)
 $(other_benches): $(wheel_stamp)
 	mkdir -p bench/results
 	$(run_bench) --vs gloo,agoq
+
+# Hosts are network namespaces of this machine, see docs/benchmarks.md; what the others need (2 GB
+# from PyPI) is installed once. The cost model is then fitted to what was measured.
+peers_stamp := build/peers/stamp
+
+$(peers_stamp): $(wheel_stamp)
+	cd bench && $(BIN)/python -m linklab peers
+	touch $@
+
+.PHONY: bench-links
+bench-links: $(wheel_stamp) $(peers_stamp)
+	cd bench && $(BIN)/python -m linklab table --check; status=$$?; cd .. && \
+	  $(BIN)/python -m agoq_comm.plan fit bench/results/linklab.json >bench/results/plan.json && \
+	  $(BIN)/python -m agoq_comm.plan validate bench/results/linklab.json >bench/results/plan.md && \
+	  exit $$status
 
 # --- clean -----------------------------------------------------------------------------------
 

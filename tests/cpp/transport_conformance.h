@@ -1,4 +1,5 @@
-// The suite that every transport passes, and what its tests share.
+// The suite that every transport passes, and what its tests share. AGOQ_TEST_MPI compiles it for
+// ranks that mpirun starts.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -6,8 +7,20 @@
 #include <cstring>
 
 #include "transport_group.h"
+#ifdef AGOQ_TEST_MPI
+#include "mpi_ranks.h"
+#else
+#include "rank_threads.h"
+#endif
 
 namespace agoq::test {
+
+/// Runs body on each rank of a new group, of as many ranks as there are if `size` is more.
+inline void run_group(Kind kind, int size, const std::function<void(Transport&)>& body,
+                      const TransportConfig& config = {}) {
+  const auto of_member = [&](Member& member) { body(*member.transport); };
+  run_members(kind, std::min(size, ranks_at_hand()), of_member, config);
+}
 
 class Conformance : public testing::TestWithParam<Kind> {
  protected:
@@ -65,8 +78,12 @@ inline void exchange_send_buffers(Transport& transport, std::size_t bytes, std::
   flush(transport);
 }
 
+#ifdef AGOQ_TEST_MPI
+inline constexpr Kind kAllKinds[] = {Kind::kMpi};
+#else
 inline constexpr Kind kAllKinds[] = {Kind::kInproc, Kind::kTcp, Kind::kShm, Kind::kAuto,
                                      Kind::kTwoHosts};
+#endif
 
 inline std::string kind_of(const testing::TestParamInfo<Kind>& info) {
   return to_string(info.param);

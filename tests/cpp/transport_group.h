@@ -33,11 +33,12 @@ using namespace std::chrono_literals;
 /// No wait of a test is longer.
 inline constexpr auto kPatience = 30s;
 
-/// kTwoHosts is auto with even and odd ranks made to believe that they run on two hosts.
-enum class Kind { kInproc, kTcp, kShm, kAuto, kTwoHosts };
+/// kTwoHosts is auto with even and odd ranks made to believe that they run on two hosts. The ranks
+/// of kMpi are those that mpirun has started: see mpi_ranks.h.
+enum class Kind { kInproc, kTcp, kShm, kAuto, kTwoHosts, kMpi };
 
 inline std::string to_string(Kind kind) {
-  constexpr const char* kNames[] = {"inproc", "tcp", "shm", "auto", "two_hosts"};
+  constexpr const char* kNames[] = {"inproc", "tcp", "shm", "auto", "two_hosts", "mpi"};
   return kNames[static_cast<int>(kind)];
 }
 
@@ -75,9 +76,10 @@ inline std::unique_ptr<Transport> make_transport(Kind kind, Store& store, int ra
       return make_auto_transport(two_hosts, rank, size, on_loopback);
     }
     case Kind::kInproc:
+    case Kind::kMpi:
       break;
   }
-  throw std::logic_error("an inproc group is made whole");
+  throw std::logic_error("a group of this kind is made whole");
 }
 
 /// Runs body(rank) on `size` threads and throws again what the lowest rank threw.
@@ -108,13 +110,6 @@ inline std::vector<std::unique_ptr<Transport>> make_group(Kind kind, int size,
     group[static_cast<std::size_t>(rank)] = make_transport(kind, store, rank, size, config);
   });
   return group;
-}
-
-/// Runs body on one thread for each rank of a new group.
-inline void run_group(Kind kind, int size, const std::function<void(Transport&)>& body,
-                      const TransportConfig& config = {}) {
-  auto group = make_group(kind, size, config);
-  run_threads(size, [&](int rank) { body(*group[static_cast<std::size_t>(rank)]); });
 }
 
 /// A port that was free a moment ago, on loopback.

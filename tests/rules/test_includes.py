@@ -11,7 +11,16 @@ from tree import CORE, CPP_SUFFIXES, PUBLIC, ROOT, SOURCES, files, includes, rel
 
 # Public headers that speak of formats, and those that speak of moving bytes.
 FORMATS = {"block_format.h", "wire_layout.h", "codec.h", "cuda_codec.h", "device_codec.h"}
-HOST_BYTES = {"transport.h", "inproc.h", "tcp.h", "shm.h", "auto.h", "store.h", "transport_config.h"}
+HOST_BYTES = {
+    "transport.h",
+    "inproc.h",
+    "tcp.h",
+    "shm.h",
+    "auto.h",
+    "mpi.h",
+    "store.h",
+    "transport_config.h",
+}
 DEVICE_BYTES = {"device_transport.h", "device_inproc.h", "device_staging.h", "nccl.h"}
 BYTES = HOST_BYTES | DEVICE_BYTES
 COMPOSED = {"communicator.h", "device_communicator.h", "stats.h", "options.h"}

@@ -13,6 +13,9 @@ namespace {
 // One being filled, one on its way, one being read, and one to spare.
 constexpr std::size_t kSlots = 4;
 
+// MPI may tell of a peer's goodbye before it tells that the peer has read what was sent to it.
+constexpr auto kGoodbyePatience = std::chrono::milliseconds(200);
+
 }  // namespace
 
 MpiLink::MpiLink(std::shared_ptr<const MpiGroup> group, int peer)
@@ -75,7 +78,10 @@ void MpiLink::post(const Outgoing& message, Inbox& inbox) {
 bool MpiLink::progress(Inbox& inbox) {
   const bool sent = send_some(inbox);
   const bool received = receive_some(inbox);
-  return sent || received;
+  if (goodbye_ && !end_ && (!has_unsent() || Clock::now() >= *goodbye_ + kGoodbyePatience)) {
+    end_ = LinkEnd{true, "has left the group", {}};
+  }
+  return sent || received || end_;
 }
 
 bool MpiLink::send_some(Inbox& inbox) {
@@ -111,9 +117,8 @@ void MpiLink::fill_slots() {
     }
     // Complete only once the peer has it: sends_complete() says so of messages, and MPI never holds
     // more than the slots.
-    const int error =
-        MPI_Issend(slot.frame.get(), static_cast<int>(sizeof message.header + bytes), MPI_BYTE,
-                   peer_, group_->tag(), group_->comm(), &slot.request);
+    const int error = MPI_Issend(slot.frame.get(), static_cast<int>(sizeof message.header + bytes),
+                                 MPI_BYTE, peer_, group_->tag(), group_->comm(), &slot.request);
     if (error != MPI_SUCCESS) {
       fail("cannot be sent to: " + mpi_error_text(error));
       return;
@@ -129,16 +134,15 @@ void MpiLink::fill_slots() {
 }
 
 void MpiLink::post_receive(Slot& slot) {
-  const int error =
-      MPI_Irecv(slot.frame.get(), static_cast<int>(kFrameBytes), MPI_BYTE, peer_, group_->tag(),
-                group_->comm(), &slot.request);
+  const int error = MPI_Irecv(slot.frame.get(), static_cast<int>(kFrameBytes), MPI_BYTE, peer_,
+                              group_->tag(), group_->comm(), &slot.request);
   if (error != MPI_SUCCESS) fail("cannot be received from: " + mpi_error_text(error));
 }
 
 bool MpiLink::receive_some(Inbox& inbox) {
   bool moved = false;
   // A turn of all slots; then the other direction and the other peers have theirs.
-  for (std::size_t turn = 0; turn < kSlots && !end_; ++turn) {
+  for (std::size_t turn = 0; turn < kSlots && !end_ && !goodbye_; ++turn) {
     Slot& slot = receiving_[next_receive_];
     if (!arrived_bytes_) {
       MPI_Status status;
@@ -156,7 +160,7 @@ bool MpiLink::receive_some(Inbox& inbox) {
     if (!take_frame(slot.frame.get(), *arrived_bytes_, inbox)) break;
     arrived_bytes_.reset();
     moved = true;
-    if (end_) break;
+    if (end_ || goodbye_) break;
     post_receive(slot);
     next_receive_ = (next_receive_ + 1) % kSlots;
   }
@@ -173,7 +177,7 @@ bool MpiLink::take_frame(const std::byte* frame, std::size_t bytes, Inbox& inbox
   const std::size_t piece = bytes - sizeof header;
   switch (header.kind) {
     case FrameKind::kGoodbye:
-      end_ = LinkEnd{true, "has left the group", {}};
+      goodbye_ = Clock::now();
       return true;
     case FrameKind::kFailed:
       end_ = gave_up(header.tag);

@@ -77,6 +77,7 @@ class MpiLink final : public Link {
   std::size_t next_receive_ = 0;
   std::optional<std::size_t> arrived_bytes_;  ///< Of a frame that waits in its slot for a place.
   std::optional<std::uint32_t> peer_call_;
+  std::optional<Clock::time_point> goodbye_;  ///< When the peer's came; it sends nothing more.
   bool in_message_ = false;
   std::byte* into_ = nullptr;
   std::size_t bytes_left_ = 0;

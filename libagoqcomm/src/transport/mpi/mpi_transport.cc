@@ -18,8 +18,8 @@ std::unique_ptr<Transport> make_mpi_transport(int communicator, const TransportC
   }
   check_arguments(0, 1, config);
   sweep_orphans();
-  const auto group = std::make_shared<const MpiGroup>(MPI_Comm_f2c(communicator),
-                                                      Clock::now() + config.timeout);
+  const auto group =
+      std::make_shared<const MpiGroup>(MPI_Comm_f2c(communicator), Clock::now() + config.timeout);
   std::vector<std::unique_ptr<Link>> links(static_cast<std::size_t>(group->size()));
   for (const int peer : peers_of(group->rank(), group->size())) {
     links[static_cast<std::size_t>(peer)] = std::make_unique<MpiLink>(group, peer);
