@@ -11,17 +11,26 @@
 #include "collective/exact_reduce.h"
 #include "collective/label_check.h"
 #include "collective/one_shot_all_reduce.h"
+#include "collective/two_level.h"
 #include "communicator_impl.h"
 
 namespace agoq {
 
-Communicator::Communicator(std::unique_ptr<Transport> transport, const Options& options) {
+Communicator::Communicator(std::unique_ptr<Transport> transport, const Options& options,
+                           std::optional<Topology> topology) {
   if (transport == nullptr) {
     throw Error(ErrorCode::kInvalidArgument,
                 "Communicator: the transport is null; make one, e.g. with make_inproc_group()");
   }
   options.validate();
-  impl_ = std::make_unique<Impl>(std::move(transport), options);
+  if (!topology) topology = Topology::one_node(transport->size());
+  if (topology->size() != transport->size()) {
+    throw Error(ErrorCode::kInvalidArgument,
+                "Communicator: the topology has " + std::to_string(topology->size()) +
+                    " ranks and the transport " + std::to_string(transport->size()) +
+                    "; state a node for each rank");
+  }
+  impl_ = std::make_unique<Impl>(std::move(transport), options, *std::move(topology));
 }
 
 Communicator::~Communicator() = default;
@@ -29,6 +38,7 @@ Communicator::~Communicator() = default;
 int Communicator::rank() const { return impl_->rank(); }
 int Communicator::size() const { return impl_->size(); }
 const Options& Communicator::options() const { return impl_->options(); }
+const Topology& Communicator::topology() const { return impl_->topology(); }
 
 void Communicator::all_reduce(const void* in, void* out, std::int64_t count, DataType type,
                               ReduceOp op, const CallOptions& call) {
@@ -40,9 +50,16 @@ void Communicator::all_reduce(const void* in, void* out, std::int64_t count, Dat
   impl_->run(impl_->label(kOperation, type, op, count, call), call,
              [&](Transport& transport, SegmentExchange& exchange,
                  const CallLabel& label) -> std::unique_ptr<Collective> {
-               if (!label.quantized &&
+               if (!label.quantized && !label.two_level &&
                    is_one_shot(transport.name(), size(), exchange.value_bytes(count))) {
                  return std::make_unique<OneShotAllReduce>(transport, exchange, count, in, out);
+               }
+               if (label.two_level) {
+                 return TwoLevel::all_reduce(
+                     transport, exchange,
+                     TwoLevelPlan::balanced(count, topology(), impl_->block(label),
+                                            options().segment_numel),
+                     in, out);
                }
                const ChunkPlan plan =
                    ChunkPlan::balanced(count, size(), impl_->block(label), options().segment_numel);

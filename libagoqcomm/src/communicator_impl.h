@@ -17,16 +17,18 @@
 #include "collective/collective.h"
 #include "collective/segment_exchange.h"
 #include "collective/stopwatch.h"
+#include "collective/two_level_plan.h"
 
 namespace agoq {
 
 /// Thread-safe as Communicator is.
 class Communicator::Impl {
  public:
-  Impl(std::unique_ptr<Transport> transport, const Options& options);
+  Impl(std::unique_ptr<Transport> transport, const Options& options, Topology topology);
   ~Impl();
 
   const Options& options() const { return options_; }
+  const Topology& topology() const { return topology_; }
   int rank() const { return transport_->rank(); }
   int size() const { return transport_->size(); }
 
@@ -41,6 +43,10 @@ class Communicator::Impl {
     return label.quantized ? options_.format.block : kExactBlock;
   }
 
+  TwoLevelPlan two_level_plan(const CallLabel& label, std::span<const std::int64_t> counts) const {
+    return TwoLevelPlan::given(counts, topology_, block(label), options_.segment_numel);
+  }
+
   /// Runs a collective that make(transport, exchange, label) builds, quantized or exact as
   /// why_exact() says, and counts it with label.count elements.
   template <typename Make>
@@ -53,6 +59,7 @@ class Communicator::Impl {
     const ExactReason reason =
         why_exact(label.operation, label.type, label.reduce_op, label.count, size(), options_);
     label.quantized = reason == ExactReason::kNone;
+    choose_algorithm(label);
     OperationStats counters;
     take_turn([&] {
       const Stopwatch stopwatch(counters.total_seconds);
@@ -81,6 +88,7 @@ class Communicator::Impl {
   Stats stats() const;
   void reset_stats();
   std::string describe() const;
+  std::string describe_algorithm() const;
   void abort(const std::string& reason) noexcept;
 
  private:
@@ -116,6 +124,8 @@ class Communicator::Impl {
   void throw_if_failed() const;
   void fail(const std::string& words);
 
+  /// Sets what the label says of two levels.
+  void choose_algorithm(CallLabel& label) const;
   std::chrono::milliseconds timeout(const CallOptions& call) const {
     return call.timeout.value_or(options_.timeout);
   }
@@ -123,6 +133,7 @@ class Communicator::Impl {
 
   const std::unique_ptr<Transport> transport_;
   const Options options_;
+  const Topology topology_;
   const Codec codec_;
 
   std::mutex call_mutex_;  // Held by the running call; taken before state_mutex_.

@@ -16,10 +16,25 @@ std::string yes_or_no(bool value) { return value ? "yes" : "no"; }
 
 }  // namespace
 
+std::string_view to_string(Algorithm algorithm) noexcept {
+  switch (algorithm) {
+    case Algorithm::kAuto:
+      return "auto";
+    case Algorithm::kFlat:
+      return "flat";
+    case Algorithm::kTwoLevel:
+      return "two_level";
+  }
+  return "";
+}
+
 void Options::validate() const {
   format.validate();
   if (min_numel < 0) {
     refuse("min_numel", std::to_string(min_numel), "0 (quantize every call) or more");
+  }
+  if (to_string(algorithm).empty()) {
+    refuse("algorithm", std::to_string(static_cast<int>(algorithm)), "auto, flat or two_level");
   }
   if (segment_numel < 1) {
     refuse("segment_numel", std::to_string(segment_numel), "1 or more elements");
@@ -53,6 +68,7 @@ std::vector<FingerprintField> fingerprint(const Options& options) {
       {"quantize_all_reduce", yes_or_no(options.quantize_all_reduce)},
       {"quantize_reduce_scatter", yes_or_no(options.quantize_reduce_scatter)},
       {"quantize_all_gather", yes_or_no(options.quantize_all_gather)},
+      {"algorithm", std::string(to_string(options.algorithm))},
   };
 }
 

@@ -30,7 +30,7 @@ std::vector<T> reduce(DataType type, ReduceOp op, const std::vector<std::vector<
   std::vector<const void*> pointers;
   for (const std::vector<T>& piece : pieces) pointers.push_back(piece.data());
   std::vector<T> out(pieces[0].size());
-  exact_reduce(pointers, out.size(), type, op, factor, out.data());
+  exact_reduce(pointers, out.size(), type, op, factor, static_cast<int>(pieces.size()), out.data());
   return out;
 }
 
@@ -147,7 +147,7 @@ TEST_P(ExactOfSize, AllReduceAndReduceScatterEqualOneReductionOfTheWhole) {
         }
         for (const Bytes& input : inputs) pointers.push_back(input.data());
         Bytes expected(bytes);
-        exact_reduce(pointers, count * size, type, op, 0.25f, expected.data());
+        exact_reduce(pointers, count * size, type, op, 0.25f, size, expected.data());
         const CallOptions call{.timeout = {}, .factor = 0.25f};
         expect_success(run_ranks(make_slow_group(size, -1, 3), options, [&](Communicator& comm) {
           Bytes in_place = inputs[comm.rank()];

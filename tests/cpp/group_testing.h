@@ -39,7 +39,7 @@ inline Outcome outcome_of(const std::function<void()>& body) {
 
 /// Hides completions for a while, so that they are seen late and in another order than they came.
 /// Rank `late_rank` also sleeps before each message it sends.
-class SlowTransport final : public Transport {
+class SlowTransport : public Transport {
  public:
   SlowTransport(std::unique_ptr<Transport> inner, int late_rank, unsigned seed)
       : inner_(std::move(inner)),
@@ -117,10 +117,11 @@ inline std::vector<std::unique_ptr<Transport>> make_slow_group(int size, int lat
 /// Runs body(communicator) on a thread a rank. A communicator lives until all bodies have ended.
 template <typename Body>
 std::vector<Outcome> run_ranks(std::vector<std::unique_ptr<Transport>> transports,
-                               const Options& options, Body body) {
+                               const Options& options, Body body,
+                               const std::optional<Topology>& topology = {}) {
   std::vector<std::unique_ptr<Communicator>> ranks;
   for (std::unique_ptr<Transport>& transport : transports) {
-    ranks.push_back(std::make_unique<Communicator>(std::move(transport), options));
+    ranks.push_back(std::make_unique<Communicator>(std::move(transport), options, topology));
   }
   std::vector<Outcome> outcomes(ranks.size());
   std::vector<std::thread> threads;

@@ -82,7 +82,7 @@ TEST(OneShotAllReduce, TheResultIsThatOfTwoPhasesBitForBit) {
         std::vector<const void*> pointers;
         for (const Bytes& input : inputs) pointers.push_back(input.data());
         Bytes expected(bytes);
-        exact_reduce(pointers, count, type, op, 0.37f, expected.data());
+        exact_reduce(pointers, count, type, op, 0.37f, size, expected.data());
         for (const char* name : {"tcp", "shm"}) {
           ASSERT_EQ(is_one_shot(name, size, bytes), std::string_view(name) == "tcp");
           expect_success(run_ranks(make_group_named(name, size), options, [&](Communicator& comm) {

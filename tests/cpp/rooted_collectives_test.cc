@@ -92,7 +92,7 @@ TEST_P(RootedOfSize, ReduceIsOneReductionOfTheWholeInRankOrder) {
           }
           for (const Bytes& input : inputs) pointers.push_back(input.data());
           Bytes expected(count * size_of(type));
-          exact_reduce(pointers, count, type, op, 1.0f, expected.data());
+          exact_reduce(pointers, count, type, op, 1.0f, size, expected.data());
           expect_success(run_ranks(size, short_segments(), [&](Communicator& comm) {
             const bool is_root = comm.rank() == root;
             Bytes data = inputs[comm.rank()];

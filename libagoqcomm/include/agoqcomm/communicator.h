@@ -13,6 +13,7 @@
 #include "agoqcomm/export.h"
 #include "agoqcomm/options.h"
 #include "agoqcomm/stats.h"
+#include "agoqcomm/topology.h"
 #include "agoqcomm/transport.h"
 #include "agoqcomm/types.h"
 
@@ -40,7 +41,9 @@ struct CallOptions {
 /// with the first error's words.
 class AGOQ_API Communicator {
  public:
-  Communicator(std::unique_ptr<Transport> transport, const Options& options);
+  /// `topology` is the same on all ranks; without one all of them share a node.
+  Communicator(std::unique_ptr<Transport> transport, const Options& options,
+               std::optional<Topology> topology = {});
   ~Communicator();
   Communicator(const Communicator&) = delete;
   Communicator& operator=(const Communicator&) = delete;
@@ -48,6 +51,7 @@ class AGOQ_API Communicator {
   int rank() const;
   int size() const;
   const Options& options() const;
+  const Topology& topology() const;
 
   /// `in` and `out` hold `count` elements each and may be the same memory.
   void all_reduce(const void* in, void* out, std::int64_t count, DataType type, ReduceOp op,
@@ -97,7 +101,8 @@ class AGOQ_API Communicator {
 
   Stats stats() const;
   void reset_stats();
-  /// A few lines for people: ranks, transport, format, ISA, segment, thresholds, algorithm.
+  /// A few lines for people: ranks, transport, format, ISA, segment, thresholds, topology,
+  /// algorithm and why.
   std::string describe() const;
 
   /// Ends the running call and fails all later ones with Error(kAborted, reason). Never throws,

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "agoqcomm/block_format.h"
@@ -11,6 +12,14 @@
 #include "agoqcomm/types.h"
 
 namespace agoq {
+
+/// How the bytes of an all-reduce, reduce-scatter, all-gather, broadcast or reduce find their way.
+enum class Algorithm : std::uint8_t {
+  kAuto = 0,      ///< Two levels where the topology has them and the call is not small.
+  kFlat = 1,      ///< Every piece goes straight to its owner.
+  kTwoLevel = 2,  ///< First within each node, then between nodes, wherever the topology has both.
+};
+AGOQ_API std::string_view to_string(Algorithm algorithm) noexcept;
 
 /// Value type; copy freely.
 struct AGOQ_API Options {
@@ -25,6 +34,8 @@ struct AGOQ_API Options {
   bool quantize_all_reduce = true;
   bool quantize_reduce_scatter = true;
   bool quantize_all_gather = false;
+  /// Results depend on it: two levels add in another order and encode once more.
+  Algorithm algorithm = Algorithm::kAuto;
   /// Elements of a segment, the unit of pipelining; rounded up to whole blocks. No result depends
   /// on it.
   std::int64_t segment_numel = 65536;

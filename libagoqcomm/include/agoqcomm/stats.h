@@ -15,8 +15,9 @@ struct OperationStats {
   std::int64_t exact_calls = 0;
   std::array<std::int64_t, kExactReasonCount> exact_by_reason{};
   std::int64_t elements = 0;
-  std::int64_t wire_bytes = 0;   ///< Bytes this rank sent.
-  std::int64_t exact_bytes = 0;  ///< Bytes it would have sent in the caller's type.
+  std::int64_t wire_bytes = 0;                ///< Bytes this rank sent.
+  std::int64_t wire_bytes_between_nodes = 0;  ///< Those of them that went to another node.
+  std::int64_t exact_bytes = 0;               ///< Bytes it would have sent in the caller's type.
   double encode_seconds = 0;
   double sum_seconds = 0;
   double decode_seconds = 0;

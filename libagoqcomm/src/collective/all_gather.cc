@@ -1,6 +1,5 @@
 #include "collective/all_gather.h"
 
-#include <algorithm>
 #include <utility>
 
 #include "collective/message_tag.h"
@@ -9,7 +8,7 @@ namespace agoq {
 
 AllGather::AllGather(Transport& transport, SegmentExchange& exchange, ChunkPlan plan,
                      const void* in, std::span<void* const> out)
-    : StepWindow(transport, exchange, std::move(plan)), in_(in), out_(out.begin(), out.end()) {}
+    : FlatWindow(transport, exchange, std::move(plan)), in_(in), out_(out.begin(), out.end()) {}
 
 void AllGather::open(Step& step) {
   const Tag tag = message_tag(Phase::kResult, step.index);
@@ -30,10 +29,6 @@ bool AllGather::work(Step& step) {
     exchange_.take_result(result.ticket, extent(result.peer, step.index).count,
                           at(result.peer, step.index));
   });
-}
-
-bool AllGather::hears_from_all(std::int64_t step) const {
-  return std::all_of(peers().begin(), peers().end(), [&](int peer) { return travels(peer, step); });
 }
 
 void* AllGather::at(int rank, std::int64_t step) const {

@@ -6,12 +6,12 @@
 #include <span>
 #include <vector>
 
-#include "collective/step_window.h"
+#include "collective/flat_window.h"
 
 namespace agoq {
 
 /// Not thread-safe.
-class AllGather final : public StepWindow {
+class AllGather final : public FlatWindow {
  public:
   /// `in` is this rank's chunk; out[r] receives rank r's. `in` may be out[rank].
   AllGather(Transport& transport, SegmentExchange& exchange, ChunkPlan plan, const void* in,
@@ -20,7 +20,6 @@ class AllGather final : public StepWindow {
  protected:
   void open(Step& step) override;
   bool work(Step& step) override;
-  bool hears_from_all(std::int64_t step) const override;
 
  private:
   void* at(int rank, std::int64_t step) const;

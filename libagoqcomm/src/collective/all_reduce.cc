@@ -1,6 +1,5 @@
 #include "collective/all_reduce.h"
 
-#include <algorithm>
 #include <vector>
 
 #include "collective/message_tag.h"
@@ -48,15 +47,9 @@ bool AllReduce::work(Step& step) {
   return summed || taken;
 }
 
-bool AllReduce::hears_from_all(std::int64_t step) const {
-  return travels(rank(), step) || std::all_of(peers().begin(), peers().end(), [&](int peer) {
-           return extent(peer, step).count > 0;
-         });
-}
-
-void AllReduce::sum(const Step& step, Extent extent, const void* own, void* out) {
-  exchange_.sum_and_send(step.pieces, own, extent, out, peers(),
-                         message_tag(Phase::kResult, step.index));
+void AllReduce::make(const Sum& sum, std::int64_t step, const void* own, void* out) {
+  exchange_.sum_and_send(sum.pieces, {}, own, extent(sum.chunk, step), out, peers(),
+                         message_tag(Phase::kResult, step));
 }
 
 void* AllReduce::at(Extent extent) const {

@@ -18,8 +18,7 @@ class AllReduce final : public ReduceScatter {
  protected:
   void open(Step& step) override;
   bool work(Step& step) override;
-  bool hears_from_all(std::int64_t step) const override;
-  void sum(const Step& step, Extent extent, const void* own, void* out) override;
+  void make(const Sum& sum, std::int64_t step, const void* own, void* out) override;
 
  private:
   void* at(Extent extent) const;

@@ -1,7 +1,6 @@
 #include "collective/call_label.h"
 
 #include <cstring>
-#include <type_traits>
 
 namespace agoq {
 namespace {
@@ -13,7 +12,10 @@ void visit_fields(CallLabel& label, Visit&& visit) {
   visit(label.operation);
   visit(label.type);
   visit(label.reduce_op);
-  visit(label.quantized);
+  auto path = static_cast<std::uint8_t>(label.quantized | label.two_level << 1);
+  visit(path);
+  label.quantized = (path & 1) != 0;
+  label.two_level = (path & 2) != 0;
   visit(label.root);
   visit(label.count);
   visit(label.factor);
@@ -30,7 +32,8 @@ std::string name(Operation operation) { return std::string(to_string(operation))
 std::string name(DataType type) { return std::string(to_string(type)); }
 
 std::string path_name(const CallLabel& label) {
-  return label.quantized ? "quantized as " + label.format.name() : "exact";
+  const std::string path = label.quantized ? "quantized as " + label.format.name() : "exact";
+  return path + (label.two_level ? " in two levels" : "");
 }
 
 }  // namespace
@@ -50,11 +53,7 @@ CallLabel CallLabel::unpack(const Label& bytes) {
   CallLabel label;
   std::size_t at = 0;
   visit_fields(label, [&](auto& field) {
-    if constexpr (std::is_same_v<std::remove_reference_t<decltype(field)>, bool>) {
-      field = bytes[at] != std::byte{0};
-    } else {
-      std::memcpy(&field, bytes.data() + at, sizeof(field));
-    }
+    std::memcpy(&field, bytes.data() + at, sizeof(field));
     at += sizeof(field);
   });
   return label;
@@ -105,6 +104,10 @@ std::string describe_difference(int own_rank, const CallLabel& own, int peer,
     return both(std::to_string(theirs.count) + " elements of " + name(theirs.type),
                 std::to_string(own.count));
   }
+  if (own.quantized != theirs.quantized || own.two_level != theirs.two_level ||
+      !(own.format == theirs.format)) {
+    return both("data " + path_name(theirs), "data " + path_name(own));
+  }
   if (own.counts_digest != theirs.counts_digest) {
     return both("its " + std::to_string(theirs.count) + " elements divided otherwise among ranks",
                 "other counts a rank");
@@ -114,9 +117,6 @@ std::string describe_difference(int own_rank, const CallLabel& own, int peer,
   }
   if (std::memcmp(&own.factor, &theirs.factor, sizeof(own.factor)) != 0) {
     return both("factor " + std::to_string(theirs.factor), "factor " + std::to_string(own.factor));
-  }
-  if (own.quantized != theirs.quantized || !(own.format == theirs.format)) {
-    return both("data " + path_name(theirs), "data " + path_name(own));
   }
   return both("segment_numel " + std::to_string(theirs.segment_numel),
               std::to_string(own.segment_numel));

@@ -18,12 +18,14 @@ struct CallLabel {
   DataType type = DataType::kOther;
   ReduceOp reduce_op = ReduceOp::kNone;
   bool quantized = false;
+  bool two_level = false;
   std::int64_t count = 0;  ///< Of the whole call, not of a chunk.
   std::int32_t root = 0;
   float factor = 1.0f;
   BlockFormat format;
   std::int64_t segment_numel = 0;
-  std::uint64_t counts_digest = 0;  ///< digest() of the chunks' counts, where they are given.
+  std::uint64_t counts_digest =
+      0;  ///< Of the chunks' counts, where they are given, and of two levels.
 
   Label pack() const;
   static CallLabel unpack(const Label& label);

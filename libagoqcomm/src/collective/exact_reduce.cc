@@ -150,24 +150,25 @@ void reduce_and_scale(Buffers pieces, std::int64_t count, void* out, typename Ty
 }
 
 template <typename Type>
-void average(Buffers pieces, std::int64_t count, void* out) {
+void average(Buffers pieces, std::int64_t count, int ranks, void* out) {
   using Value = typename Type::Value;
   using Scale = typename Type::Scale;
-  const auto ranks = static_cast<Scale>(pieces.size());
+  const auto divisor = static_cast<Scale>(ranks);
   if constexpr (std::is_integral_v<Value>) {
     reduce_tiles<Type>(pieces, count, out, Sum{},
-                       [ranks](Value x) { return static_cast<Value>(x / ranks); });
+                       [divisor](Value x) { return static_cast<Value>(x / divisor); });
   } else {
-    reduce_and_scale<Type>(pieces, count, out, Scale{1} / ranks);
+    reduce_and_scale<Type>(pieces, count, out, Scale{1} / divisor);
   }
 }
 
 // The operations that every type of a kind has, and that check_reducible() lets through.
 template <typename Type>
-void reduce_float(Buffers pieces, std::int64_t count, ReduceOp op, float factor, void* out) {
+void reduce_float(Buffers pieces, std::int64_t count, ReduceOp op, float factor, int ranks,
+                  void* out) {
   switch (op) {
     case ReduceOp::kAvg:
-      return average<Type>(pieces, count, out);
+      return average<Type>(pieces, count, ranks, out);
     case ReduceOp::kPremulSum:
       return reduce_and_scale<Type>(pieces, count, out, factor);
     case ReduceOp::kProduct:
@@ -182,10 +183,10 @@ void reduce_float(Buffers pieces, std::int64_t count, ReduceOp op, float factor,
 }
 
 template <typename Type>
-void reduce_integer(Buffers pieces, std::int64_t count, ReduceOp op, void* out) {
+void reduce_integer(Buffers pieces, std::int64_t count, ReduceOp op, int ranks, void* out) {
   switch (op) {
     case ReduceOp::kAvg:
-      return average<Type>(pieces, count, out);
+      return average<Type>(pieces, count, ranks, out);
     case ReduceOp::kProduct:
       return reduce<Type>(pieces, count, out, Product{});
     case ReduceOp::kMin:
@@ -217,10 +218,10 @@ void reduce_bool(Buffers pieces, std::int64_t count, ReduceOp op, void* out) {
 }
 
 template <typename Type>
-void reduce_complex(Buffers pieces, std::int64_t count, ReduceOp op, void* out) {
+void reduce_complex(Buffers pieces, std::int64_t count, ReduceOp op, int ranks, void* out) {
   switch (op) {
     case ReduceOp::kAvg:
-      return average<Type>(pieces, count, out);
+      return average<Type>(pieces, count, ranks, out);
     case ReduceOp::kProduct:
       return reduce<Type>(pieces, count, out, Product{});
     default:
@@ -284,32 +285,32 @@ void check_reducible(DataType type, ReduceOp op) {
 }
 
 void exact_reduce(Buffers pieces, std::int64_t count, DataType type, ReduceOp op, float factor,
-                  void* out) {
+                  int ranks, void* out) {
   switch (type) {
     case DataType::kFloat32:
-      return reduce_float<NarrowFloat<DataType::kFloat32>>(pieces, count, op, factor, out);
+      return reduce_float<NarrowFloat<DataType::kFloat32>>(pieces, count, op, factor, ranks, out);
     case DataType::kBfloat16:
-      return reduce_float<NarrowFloat<DataType::kBfloat16>>(pieces, count, op, factor, out);
+      return reduce_float<NarrowFloat<DataType::kBfloat16>>(pieces, count, op, factor, ranks, out);
     case DataType::kFloat16:
-      return reduce_float<NarrowFloat<DataType::kFloat16>>(pieces, count, op, factor, out);
+      return reduce_float<NarrowFloat<DataType::kFloat16>>(pieces, count, op, factor, ranks, out);
     case DataType::kFloat64:
-      return reduce_float<Float64>(pieces, count, op, factor, out);
+      return reduce_float<Float64>(pieces, count, op, factor, ranks, out);
     case DataType::kInt8:
-      return reduce_integer<Integer<std::int8_t>>(pieces, count, op, out);
+      return reduce_integer<Integer<std::int8_t>>(pieces, count, op, ranks, out);
     case DataType::kUint8:
-      return reduce_integer<Integer<std::uint8_t>>(pieces, count, op, out);
+      return reduce_integer<Integer<std::uint8_t>>(pieces, count, op, ranks, out);
     case DataType::kInt16:
-      return reduce_integer<Integer<std::int16_t>>(pieces, count, op, out);
+      return reduce_integer<Integer<std::int16_t>>(pieces, count, op, ranks, out);
     case DataType::kInt32:
-      return reduce_integer<Integer<std::int32_t>>(pieces, count, op, out);
+      return reduce_integer<Integer<std::int32_t>>(pieces, count, op, ranks, out);
     case DataType::kInt64:
-      return reduce_integer<Integer<std::int64_t>>(pieces, count, op, out);
+      return reduce_integer<Integer<std::int64_t>>(pieces, count, op, ranks, out);
     case DataType::kBool:
       return reduce_bool(pieces, count, op, out);
     case DataType::kComplex64:
-      return reduce_complex<Complex<float>>(pieces, count, op, out);
+      return reduce_complex<Complex<float>>(pieces, count, op, ranks, out);
     case DataType::kComplex128:
-      return reduce_complex<Complex<double>>(pieces, count, op, out);
+      return reduce_complex<Complex<double>>(pieces, count, op, ranks, out);
     case DataType::kOther:
       return;
   }

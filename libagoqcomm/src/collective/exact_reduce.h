@@ -19,8 +19,9 @@ namespace agoq {
 void check_reducible(DataType type, ReduceOp op);
 
 /// out[i] = op over pieces[r][i] in the order of r. `out` may be one of the pieces. Buffers of any
-/// alignment; type and op as check_reducible() accepts them. `factor` is for kPremulSum.
+/// alignment; type and op as check_reducible() accepts them. `factor` is for kPremulSum, and kAvg
+/// divides by `ranks`, since pieces may themselves be sums.
 void exact_reduce(std::span<const void* const> pieces, std::int64_t count, DataType type,
-                  ReduceOp op, float factor, void* out);
+                  ReduceOp op, float factor, int ranks, void* out);
 
 }  // namespace agoq

@@ -1,5 +1,8 @@
 #include "collective/quantized_exchange.h"
 
+#include <algorithm>
+#include <cstring>
+
 #include "collective/rounding_stage.h"
 #include "collective/stopwatch.h"
 
@@ -49,22 +52,47 @@ void QuantizedExchange::do_send_result(const void* values, Extent extent,
   transport_.post_send(buffer, peers, tag);
 }
 
-void QuantizedExchange::do_sum(std::span<const std::byte* const> pieces, const void* own,
-                               Extent extent, void* out) {
-  const Stopwatch stopwatch(stats_.sum_seconds);
-  codec_.sum_decode(pieces_of(pieces, own), extent.count, factor_, out, type_);
+void QuantizedExchange::do_forward_result(Ticket ticket, Extent extent, void* out,
+                                          std::span<const int> peers, Tag tag) {
+  const auto bytes = static_cast<std::size_t>(message_bytes(extent.count));
+  const SendBuffer buffer = transport_.acquire(bytes);
+  std::memcpy(buffer.data, transport_.received(ticket), bytes);
+  transport_.post_send(buffer, peers, tag);
+  take_result(ticket, extent.count, out);
 }
 
-void QuantizedExchange::do_sum_and_send(std::span<const std::byte* const> pieces, const void* own,
-                                        Extent extent, void* out, std::span<const int> peers,
-                                        Tag tag) {
+void QuantizedExchange::do_sum(const Summands& summands, Extent extent, void* out) {
+  const Stopwatch stopwatch(stats_.sum_seconds);
+  codec_.sum_decode(pieces_of(summands), extent.count, factor_, out, type_);
+}
+
+void QuantizedExchange::do_sum_and_send(const Summands& summands, Extent extent, void* out,
+                                        std::span<const int> peers, Tag tag) {
   const SendBuffer buffer = transport_.acquire(message_bytes(extent.count));
   {
     const Stopwatch stopwatch(stats_.sum_seconds);
-    codec_.sum_encode(pieces_of(pieces, own), extent.count, factor_, buffer.data, out, type_,
+    codec_.sum_encode(pieces_of(summands), extent.count, factor_, buffer.data, out, type_,
                       rounding(kReducedStage, extent));
   }
   transport_.post_send(buffer, peers, tag);
+}
+
+const void* QuantizedExchange::do_node_sum(const Summands& summands, Extent extent) {
+  const Stopwatch stopwatch(stats_.sum_seconds);
+  if (std::ssize(node_sum_) < extent.count) node_sum_.resize(extent.count);
+  codec_.sum_decode(pieces_of(summands), extent.count, 1.0f, node_sum_.data(), DataType::kFloat32);
+  return node_sum_.data();
+}
+
+void QuantizedExchange::do_send_node_sum(const Summands& summands, Extent extent, int peer,
+                                         Tag tag) {
+  const SendBuffer buffer = transport_.acquire(message_bytes(extent.count));
+  {
+    const Stopwatch stopwatch(stats_.sum_seconds);
+    codec_.sum_encode(pieces_of(summands), extent.count, 1.0f, buffer.data, nullptr, type_,
+                      rounding(kNodeSumStage, extent));
+  }
+  transport_.post_send(buffer, {&peer, 1}, tag);
 }
 
 Rounding QuantizedExchange::rounding(std::uint32_t stage, Extent extent) const {
@@ -74,9 +102,12 @@ Rounding QuantizedExchange::rounding(std::uint32_t stage, Extent extent) const {
   return rounding;
 }
 
-Pieces QuantizedExchange::pieces_of(std::span<const std::byte* const> encoded,
-                                    const void* own) const {
-  return {.encoded = encoded, .own = own, .own_type = type_, .own_rank = transport_.rank()};
+Pieces QuantizedExchange::pieces_of(const Summands& summands) const {
+  const auto own = std::find(summands.received.begin(), summands.received.end(), nullptr);
+  return {.encoded = summands.received,
+          .own = summands.own,
+          .own_type = summands.own_is_node_sum ? DataType::kFloat32 : type_,
+          .own_rank = static_cast<int>(own - summands.received.begin())};
 }
 
 }  // namespace agoq

@@ -16,9 +16,10 @@ class QuantizedExchange final : public SegmentExchange {
  public:
   /// `rounding` holds what does not change within the call; `factor` scales every sum. `results`
   /// is for take_result().
-  QuantizedExchange(Transport& transport, OperationStats& stats, const Codec& codec, DataType type,
-                    float factor, const Rounding& rounding, CacheUse results)
-      : SegmentExchange(transport, stats),
+  QuantizedExchange(Transport& transport, OperationStats& stats, const Topology& topology,
+                    const Codec& codec, DataType type, float factor, const Rounding& rounding,
+                    CacheUse results)
+      : SegmentExchange(transport, stats, topology),
         codec_(codec),
         type_(type),
         factor_(factor),
@@ -35,20 +36,24 @@ class QuantizedExchange final : public SegmentExchange {
   void do_send(const void* values, Extent extent, std::span<const int> peers, Tag tag) override;
   void do_send_result(const void* values, Extent extent, std::span<const int> peers, Tag tag,
                       void* out) override;
-  void do_sum(std::span<const std::byte* const> pieces, const void* own, Extent extent,
-              void* out) override;
-  void do_sum_and_send(std::span<const std::byte* const> pieces, const void* own, Extent extent,
-                       void* out, std::span<const int> peers, Tag tag) override;
+  void do_forward_result(Ticket ticket, Extent extent, void* out, std::span<const int> peers,
+                         Tag tag) override;
+  void do_sum(const Summands& summands, Extent extent, void* out) override;
+  void do_sum_and_send(const Summands& summands, Extent extent, void* out,
+                       std::span<const int> peers, Tag tag) override;
+  const void* do_node_sum(const Summands& summands, Extent extent) override;
+  void do_send_node_sum(const Summands& summands, Extent extent, int peer, Tag tag) override;
 
  private:
   Rounding rounding(std::uint32_t stage, Extent extent) const;
-  Pieces pieces_of(std::span<const std::byte* const> encoded, const void* own) const;
+  Pieces pieces_of(const Summands& summands) const;
 
   const Codec& codec_;
   DataType type_;
   float factor_;
   Rounding rounding_;
   CacheUse results_;
+  std::vector<float> node_sum_;
 };
 
 }  // namespace agoq

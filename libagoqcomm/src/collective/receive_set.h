@@ -1,4 +1,4 @@
-// The messages that one step expects, at most one from each peer.
+// Messages that one step expects, each told from the others by a key of the algorithm's choice.
 #pragma once
 
 #include <algorithm>
@@ -17,11 +17,13 @@ class ReceiveSet {
     int peer;
     Ticket ticket;
     std::int64_t bytes;
+    int key;  ///< Where a piece stands in its sum; which chunk a result is.
     bool complete = false;
   };
 
-  void add(int peer, Ticket ticket, std::int64_t bytes) {
-    receives_.push_back({peer, ticket, bytes});
+  void add(int peer, Ticket ticket, std::int64_t bytes) { add(peer, ticket, bytes, peer); }
+  void add(int peer, Ticket ticket, std::int64_t bytes, int key) {
+    receives_.push_back({peer, ticket, bytes, key});
   }
 
   /// Tests what is outstanding, whichever came first, and calls on_complete(receive) for each that
@@ -42,6 +44,7 @@ class ReceiveSet {
     return std::all_of(receives_.begin(), receives_.end(),
                        [](const Receive& receive) { return receive.complete; });
   }
+  bool empty() const { return receives_.empty(); }
   const std::vector<Receive>& receives() const { return receives_; }
 
   void add_awaited(Awaited& awaited) const {

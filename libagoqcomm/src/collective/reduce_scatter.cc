@@ -17,7 +17,7 @@ Byte* advanced(Byte* base, std::int64_t bytes) {
 
 ReduceScatter::ReduceScatter(Transport& transport, SegmentExchange& exchange, ChunkPlan plan,
                              std::span<const void* const> in, void* out)
-    : StepWindow(transport, exchange, std::move(plan)), in_(in.begin(), in.end()), out_(out) {}
+    : FlatWindow(transport, exchange, std::move(plan)), in_(in.begin(), in.end()), out_(out) {}
 
 void ReduceScatter::open(Step& step) {
   expect_pieces(step);
@@ -25,24 +25,25 @@ void ReduceScatter::open(Step& step) {
 }
 
 bool ReduceScatter::work(Step& step) {
-  if (step.pieces_taken) return false;
-  const bool progress = step.pieces.poll(transport_, [](const ReceiveSet::Receive&) {});
-  if (!step.pieces.all_complete()) return progress;
+  if (step.sums.empty() || step.sums.front().taken) return false;
+  Sum& sum = step.sums.front();
+  const bool progress = sum.pieces.poll(transport_, [](const ReceiveSet::Receive&) {});
+  if (!sum.pieces.all_complete()) return progress;
   const std::int64_t at = exchange_.value_bytes(plan_.segment(rank(), step.index).offset);
-  sum(step, extent(rank(), step.index), advanced(static_cast<const std::byte*>(in_[rank()]), at),
-      advanced(static_cast<std::byte*>(out_), at));
-  step.pieces_taken = true;
+  make(sum, step.index, advanced(static_cast<const std::byte*>(in_[rank()]), at),
+       advanced(static_cast<std::byte*>(out_), at));
+  sum.taken = true;
   return true;
 }
 
 void ReduceScatter::expect_pieces(Step& step) {
   if (!travels(rank(), step.index)) return;
-  step.pieces_taken = false;
+  Sum& sum = step.sums.emplace_back(Sum{.chunk = rank(), .pieces = {}, .node_sums = {}});
   const std::int64_t count = extent(rank(), step.index).count;
   for (const int peer : peers()) {
     const Ticket ticket =
         exchange_.expect_piece(peer, count, message_tag(Phase::kPiece, step.index));
-    step.pieces.add(peer, ticket, exchange_.message_bytes(count));
+    sum.pieces.add(peer, ticket, exchange_.message_bytes(count));
   }
 }
 
@@ -56,8 +57,8 @@ void ReduceScatter::send_pieces(const Step& step) {
   }
 }
 
-void ReduceScatter::sum(const Step& step, Extent extent, const void* own, void* out) {
-  exchange_.sum(step.pieces, own, extent, out);
+void ReduceScatter::make(const Sum& sum, std::int64_t step, const void* own, void* out) {
+  exchange_.sum(sum.pieces, own, extent(sum.chunk, step), out);
 }
 
 }  // namespace agoq

@@ -6,12 +6,12 @@
 #include <span>
 #include <vector>
 
-#include "collective/step_window.h"
+#include "collective/flat_window.h"
 
 namespace agoq {
 
 /// Not thread-safe.
-class ReduceScatter : public StepWindow {
+class ReduceScatter : public FlatWindow {
  public:
   /// in[r] is this rank's piece of rank r's chunk; `out` receives this rank's chunk and may be
   /// in[rank].
@@ -21,12 +21,11 @@ class ReduceScatter : public StepWindow {
  protected:
   void open(Step& step) override;
   bool work(Step& step) override;
-  bool hears_from_all(std::int64_t step) const override { return travels(rank(), step); }
 
   void expect_pieces(Step& step);
   void send_pieces(const Step& step);
-  /// Sums the pieces of the own segment once all have come.
-  virtual void sum(const Step& step, Extent extent, const void* own, void* out);
+  /// Makes a sum once all of its pieces have come.
+  virtual void make(const Sum& sum, std::int64_t step, const void* own, void* out);
 
  private:
   std::vector<const void*> in_;

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "agoqcomm/stats.h"
+#include "agoqcomm/topology.h"
 #include "agoqcomm/transport.h"
 #include "collective/receive_set.h"
 
@@ -23,8 +24,8 @@ struct Extent {
 /// Not thread-safe. An empty extent travels as a message without payload.
 class SegmentExchange {
  public:
-  SegmentExchange(Transport& transport, OperationStats& stats)
-      : transport_(transport), stats_(stats) {}
+  SegmentExchange(Transport& transport, OperationStats& stats, const Topology& topology)
+      : transport_(transport), stats_(stats), topology_(topology) {}
   virtual ~SegmentExchange() = default;
 
   /// Bytes of a message of `count` elements.
@@ -45,12 +46,23 @@ class SegmentExchange {
   /// Expects numbers that belong into `out` as they are; take_result() puts them there.
   virtual Ticket expect_result(int peer, std::int64_t count, Tag tag, void* out) = 0;
   virtual void take_result(Ticket ticket, std::int64_t count, void* out) = 0;
+  /// take_result() that also sends the message on, as it came.
+  void forward_result(Ticket ticket, Extent extent, void* out, std::span<const int> peers, Tag tag);
 
-  /// Sum of all ranks' pieces in rank order into `out`, which may be the memory of `own`.
-  void sum(const ReceiveSet& pieces, const void* own, Extent extent, void* out);
-  /// The same, sent to every peer as well; `out` then holds what they will read.
-  void sum_and_send(const ReceiveSet& pieces, const void* own, Extent extent, void* out,
-                    std::span<const int> peers, Tag tag);
+  /// Sum of the pieces, keyed by rank, and of `own` in rank order into `out`, which may be the
+  /// memory of `own`.
+  void sum(const ReceiveSet& pieces, const void* own, Extent extent, void* out) {
+    sum(pieces, {}, own, extent, out);
+  }
+  /// The same in two levels where there are `node_sums`, keyed by node: this node's pieces first,
+  /// then all nodes' sums in node order.
+  void sum(const ReceiveSet& pieces, const ReceiveSet& node_sums, const void* own, Extent extent,
+           void* out);
+  /// The same, sent to `peers` as well; `out` then holds what they will read.
+  void sum_and_send(const ReceiveSet& pieces, const ReceiveSet& node_sums, const void* own,
+                    Extent extent, void* out, std::span<const int> peers, Tag tag);
+  /// Sends the sum of a node's pieces to `peer`, who has them as one of its node_sums.
+  void send_node_sum(const ReceiveSet& pieces, const void* own, Extent extent, int peer, Tag tag);
 
   /// Sends of the caller's memory that still need this rank, or stand behind one. Makes progress.
   std::int64_t sends_in_flight();
@@ -58,14 +70,26 @@ class SegmentExchange {
   bool sends_complete();
 
  protected:
+  /// What a sum is made of.
+  struct Summands {
+    /// In the order of summing; null where this rank's own contribution belongs.
+    std::span<const std::byte* const> received;
+    const void* own;
+    /// `own` is what do_node_sum() returned, not the caller's.
+    bool own_is_node_sum = false;
+  };
+
   virtual void do_send(const void* values, Extent extent, std::span<const int> peers, Tag tag) = 0;
   virtual void do_send_result(const void* values, Extent extent, std::span<const int> peers,
                               Tag tag, void* out) = 0;
-  /// `pieces` has an entry a rank, null for this one's.
-  virtual void do_sum(std::span<const std::byte* const> pieces, const void* own, Extent extent,
-                      void* out) = 0;
-  virtual void do_sum_and_send(std::span<const std::byte* const> pieces, const void* own,
-                               Extent extent, void* out, std::span<const int> peers, Tag tag) = 0;
+  virtual void do_forward_result(Ticket ticket, Extent extent, void* out,
+                                 std::span<const int> peers, Tag tag) = 0;
+  virtual void do_sum(const Summands& summands, Extent extent, void* out) = 0;
+  virtual void do_sum_and_send(const Summands& summands, Extent extent, void* out,
+                               std::span<const int> peers, Tag tag) = 0;
+  /// In memory of the exchange, until the next call.
+  virtual const void* do_node_sum(const Summands& summands, Extent extent) = 0;
+  virtual void do_send_node_sum(const Summands& summands, Extent extent, int peer, Tag tag) = 0;
 
   /// Sends the caller's memory; sends_complete() waits for it.
   void post_values(const void* values, std::size_t bytes, std::span<const int> peers, Tag tag);
@@ -75,11 +99,16 @@ class SegmentExchange {
 
  private:
   void count_sent(Extent extent, std::span<const int> peers);
-  std::span<const std::byte* const> received_pieces(const ReceiveSet& pieces);
-  void release(const ReceiveSet& pieces);
+  /// Valid until the next call.
+  Summands summands(const ReceiveSet& received, int own_key, const void* own);
+  Summands summands(const ReceiveSet& pieces, const ReceiveSet& node_sums, const void* own,
+                    Extent extent);
+  void release(const ReceiveSet& received);
 
+  const Topology& topology_;
   std::deque<Ticket> value_sends_;
-  std::vector<const std::byte*> piece_pointers_;
+  std::vector<ReceiveSet::Receive> in_order_;
+  std::vector<const std::byte*> pointers_;
 };
 
 }  // namespace agoq

@@ -11,8 +11,13 @@
 // that its receiver has not opened stands behind every message of the steps that its receiver
 // waits for.
 //
-// Why the send buffers are bounded. A rank that has heard from every peer in step s knows that they
-// have opened it, hence retired step s - window, hence read all that this rank sent in it.
+// Sends that answer receives of the same step (a sum, a result passed on) change nothing: in m they
+// are only as far apart as the algorithm is deep, and their send buffers were reckoned with when m
+// opened.
+//
+// Why the send buffers are bounded. A rank that has heard in step s from everyone to whom it sends
+// knows that they have opened it, hence retired step s - window, hence read all that this rank sent
+// in it.
 #pragma once
 
 #include <cstdint>
@@ -34,30 +39,32 @@ class StepWindow : public Collective {
   Awaited awaited() const final;
 
  protected:
+  /// A sum that this rank makes.
+  struct Sum {
+    int chunk;
+    ReceiveSet pieces;     ///< By rank.
+    ReceiveSet node_sums;  ///< By node; of two levels only.
+    bool taken = false;    ///< Whether it has been made.
+  };
   struct Step {
     std::int64_t index;
-    ReceiveSet pieces;         ///< To be summed into this rank's segment.
-    bool pieces_taken = true;  ///< False while the step has a sum to make.
-    ReceiveSet results;        ///< Others' segments.
+    ReceiveSet labels;  ///< Messages without payload.
+    std::vector<Sum> sums;
+    ReceiveSet results;  ///< Others' segments.
   };
 
-  /// Throws Error(kSystem) where the transport has no room for one step's messages.
-  StepWindow(Transport& transport, SegmentExchange& exchange, ChunkPlan plan);
+  /// `recipients` are all whom this rank ever sends a send buffer to, and `buffers_a_step` how many
+  /// of them a step takes at most. Throws Error(kSystem) where the transport has no room for that.
+  StepWindow(Transport& transport, SegmentExchange& exchange, ChunkPlan plan,
+             std::vector<int> recipients, int buffers_a_step);
 
   /// Posts the receives of a step, then its sends.
   virtual void open(Step& step) = 0;
   /// Makes progress without waiting; true where there was some.
   virtual bool work(Step& step) = 0;
-  /// Whether every peer sends to this rank in this step.
-  virtual bool hears_from_all(std::int64_t step) const = 0;
 
-  /// Elements of segment `step` of a rank's chunk, and where they are in the whole buffer.
-  Extent extent(int rank, std::int64_t step) const;
-  /// Whether segment `step` of a rank's chunk travels. In step 0 an empty one does, too: its
-  /// message carries the label.
-  bool travels(int rank, std::int64_t step) const {
-    return step == 0 || plan_.segment(rank, step).count > 0;
-  }
+  /// Elements of segment `step` of a chunk, and where they are in the whole buffer.
+  Extent extent(int chunk, std::int64_t step) const;
   /// Peers in the order of sending.
   const std::vector<int>& peers() const { return peers_; }
   int rank() const { return transport_.rank(); }
@@ -69,10 +76,13 @@ class StepWindow : public Collective {
  private:
   bool retire();
   bool may_open();
+  bool heard_from_recipients(const Step& step) const;
 
   const std::vector<int> peers_;
+  const std::vector<int> recipients_;
+  const int buffers_a_step_;
+  int send_buffer_limit_ = 0;
   std::int64_t window_;
-  int send_buffer_limit_;       // 0: no step takes any.
   std::deque<Step> steps_;      // The open ones.
   std::int64_t opened_ = 0;     // Steps opened so far.
   std::int64_t retired_ = 0;    // Steps retired so far.

@@ -3,7 +3,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <cstdlib>
 #include <fstream>
+
+#include "agoqcomm/topology.h"
 
 namespace agoq {
 
@@ -15,6 +18,11 @@ std::string host_identity() {
   // Without /proc there is no telling two hosts of one name apart, so each process is its own.
   if (boot.empty() || !known) return "process " + std::to_string(::getpid()) + " " + boot;
   return boot + "/" + std::to_string(network.st_dev) + "/" + std::to_string(network.st_ino);
+}
+
+std::string node_identity() {
+  const char* chosen = std::getenv("AGOQ_NODE_ID");
+  return chosen != nullptr && *chosen != '\0' ? "node " + std::string(chosen) : host_identity();
 }
 
 std::vector<std::string> exchange_host_identities(Store& store, const std::string& key, int rank,
