@@ -5,6 +5,7 @@ run along the hidden dimension, and never across rows or the parts of two ranks.
 of AGoQ (arXiv 2605.00539), whose release leaves these collectives in bf16.
 """
 
+from agoq_comm.sequence_parallel.linear import ColumnParallelLinear, RowParallelLinear
 from agoq_comm.sequence_parallel.megatron import MegatronPatch, patch_megatron
 from agoq_comm.sequence_parallel.policy import (
     EXACT,
@@ -27,8 +28,10 @@ from agoq_comm.sequence_parallel.regions import (
 
 __all__ = [
     "EXACT",
+    "ColumnParallelLinear",
     "MegatronPatch",
     "QuantizationPolicy",
+    "RowParallelLinear",
     "all_gather_last_dim_from_tensor_parallel_region",
     "copy_to_tensor_model_parallel_region",
     "default_policy",

@@ -1,0 +1,156 @@
+"""Linear layers that are split between the ranks, with the sequence split around them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+from torch import nn
+
+from agoq_comm.sequence_parallel import linear_operators
+from agoq_comm.sequence_parallel.policy import EXACT, QuantizationPolicy
+from agoq_comm.sequence_parallel.regions import (
+    _members,
+    _policy,
+    copy_to_tensor_model_parallel_region,
+    reduce_from_tensor_model_parallel_region,
+    reduce_scatter_to_sequence_parallel_region,
+)
+
+
+class ColumnParallelLinear(nn.Module):
+    """This rank's output features of a linear layer.
+
+    With sequence parallelism the input is this rank's part of the first dimension, which is
+    gathered; the output is the whole sequence, and this rank's features. Without, the input is
+    whole and its gradient is summed over the ranks.
+
+    Parameters
+    ----------
+    linear : Linear
+        The whole layer, the same on all ranks; a copy of this rank's part is taken.
+    group : ProcessGroup, optional
+        The ranks that share the layer, a group of the backend ``agoq``; the world by default.
+    sequence_parallel : bool
+        The sequence is split between the ranks outside of the layer.
+    policy : QuantizationPolicy, optional
+        The default policy by default.
+    keep_encoded : bool
+        Keep an input that travels quantized as the bytes that travelled, and send these again in
+        the backward pass. Otherwise it is kept as it came, and encoded anew.
+    """
+
+    def __init__(
+        self,
+        linear: nn.Linear,
+        group: dist.ProcessGroup | None = None,
+        *,
+        sequence_parallel: bool = True,
+        policy: QuantizationPolicy | None = None,
+        keep_encoded: bool = True,
+    ) -> None:
+        super().__init__()
+        self.group = _members(group)
+        self.sequence_parallel = sequence_parallel
+        self.policy = policy
+        self.keep_encoded = keep_encoded
+        self.weight = _part_of(linear.weight, 0, self.group)
+        self.bias = None if linear.bias is None else _part_of(linear.bias, 0, self.group)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Apply to this rank's part of the sequence, or to all of it."""
+        policy = _policy(self.policy)
+        if self.group.size() == 1:
+            return F.linear(x, self.weight, self.bias)
+        if not self.sequence_parallel:
+            whole = copy_to_tensor_model_parallel_region(x, self.group, policy=policy)
+            return F.linear(whole, self.weight, self.bias)
+        output: torch.Tensor = _ColumnLinear.apply(  # type: ignore[no-untyped-call]
+            x,
+            self.weight,
+            self.bias,
+            self.group,
+            policy.forward,
+            policy.backward,
+            self.keep_encoded,
+        )
+        return output
+
+
+class RowParallelLinear(nn.Module):
+    """This rank's input features of a linear layer.
+
+    The input is the whole sequence, and this rank's features. The products are summed over the
+    ranks: with sequence parallelism each keeps its part of the first dimension. The bias is whole
+    on every rank, and added to the sum.
+
+    Parameters are those of `ColumnParallelLinear`.
+    """
+
+    def __init__(
+        self,
+        linear: nn.Linear,
+        group: dist.ProcessGroup | None = None,
+        *,
+        sequence_parallel: bool = True,
+        policy: QuantizationPolicy | None = None,
+    ) -> None:
+        super().__init__()
+        self.group = _members(group)
+        self.sequence_parallel = sequence_parallel
+        self.policy = policy
+        self.weight = _part_of(linear.weight, 1, self.group)
+        self.bias = None if linear.bias is None else nn.Parameter(linear.bias.detach().clone())
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Apply to the whole sequence and this rank's features."""
+        product = F.linear(x, self.weight)
+        if not self.sequence_parallel:
+            y = reduce_from_tensor_model_parallel_region(product, self.group, policy=self.policy)
+            return y if self.bias is None else y + self.bias
+        y = reduce_scatter_to_sequence_parallel_region(product, self.group, policy=self.policy)
+        if self.bias is None:
+            return y
+        # Each rank adds it to its own part of the sequence only: its gradient is the sum of all.
+        return y + copy_to_tensor_model_parallel_region(self.bias, self.group, policy=EXACT)
+
+
+def _part_of(whole: torch.Tensor, dim: int, group: dist.ProcessGroup) -> nn.Parameter:
+    if whole.shape[dim] % group.size():
+        raise ValueError(
+            f"agoq_comm: {whole.shape[dim]} features cannot be split evenly between "
+            f"{group.size()} ranks."
+        )
+    part = whole.detach().chunk(group.size(), dim)[group.rank()]
+    return nn.Parameter(part.clone(memory_format=torch.contiguous_format))
+
+
+class _ColumnLinear(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any,
+        x: Any,
+        weight: Any,
+        bias: Any,
+        group: Any,
+        forward: bool,
+        backward: bool,
+        keep: bool,
+    ) -> Any:
+        output, kept = linear_operators.column_linear(
+            x, weight, bias, group.group_name, forward, keep
+        )
+        ctx.save_for_backward(kept if kept.numel() else x, weight)
+        ctx.group, ctx.policy, ctx.has_bias = group, (forward, backward), bias is not None
+        return output
+
+    @staticmethod
+    def backward(ctx: Any, grad: Any) -> Any:
+        saved, weight = ctx.saved_tensors
+        grad_x, grad_weight = linear_operators.column_linear_backward(
+            grad, saved, weight, ctx.group.group_name, *ctx.policy
+        )
+        grad_bias = grad.flatten(0, -2).sum(0) if ctx.has_bias else None
+        return grad_x, grad_weight, grad_bias, None, None, None, None

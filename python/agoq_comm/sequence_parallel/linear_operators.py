@@ -1,0 +1,126 @@
+"""The column-parallel layer as operators: its collectives run beside its matrix products.
+
+The way back of one layer, issued and awaited so that each collective has a product to hide behind::
+
+    gather the input ......... | wait
+        grad of the whole input = grad @ weight
+                               | reduce-scatter that ............. | wait
+                                   grad of the weight = grad^T @ input
+
+An input that was sent encoded is kept as the bytes that were sent, a quarter of fp32, and these
+bytes are sent again: both ways multiply with the same bits, and nothing is encoded twice.
+"""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+
+from agoq_comm._groups import _backend_of
+from agoq_comm.sequence_parallel import exchange
+from agoq_comm.sequence_parallel.operators import as_rows, resolve
+from agoq_comm.sequence_parallel.rounding import next_rounding
+from agoq_comm.sequence_parallel.row_blocks import RowBlocks
+
+
+def _codec_to_keep(x: torch.Tensor, group: str, quantized: bool, keep: bool) -> RowBlocks | None:
+    """How to encode an input that is kept encoded; None for one that is kept as it is."""
+    members = resolve(group)
+    wanted = keep and x.device.type == "cpu" and x.dim() > 1
+    if not wanted or not exchange.quantizes(x, x.numel() * members.size(), members, quantized):
+        return None
+    return RowBlocks.of(x.shape[-1], _backend_of(members).options)
+
+
+@torch.library.custom_op("agoq::sp_column_linear", mutates_args=())
+def column_linear(
+    x: torch.Tensor,
+    weight: torch.Tensor,
+    bias: torch.Tensor | None,
+    group: str,
+    quantized: bool,
+    keep: bool,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Gather along the first dimension and multiply.
+
+    Returns the product, and the encoded bytes of this rank's part, or none where it is not to be
+    kept encoded.
+    """
+    members, rows = resolve(group), as_rows(x)
+    codec = _codec_to_keep(x, group, quantized, keep)
+    if codec is None:
+        kept = x.new_empty(0, dtype=torch.uint8)
+        pending = exchange.start_gather(rows, members, None, quantized)
+    else:
+        kept = codec.encode(rows, next_rounding(members))
+        counts = [rows.shape[0]] * members.size()
+        pending = exchange.start_gather_encoded(kept, codec, counts, x.dtype, members)
+    whole = pending.wait().view(-1, *x.shape[1:])
+    return F.linear(whole, weight, bias), kept
+
+
+def _column_linear_like(
+    x: torch.Tensor,
+    weight: torch.Tensor,
+    bias: torch.Tensor | None,
+    group: str,
+    quantized: bool,
+    keep: bool,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    codec = _codec_to_keep(x, group, quantized, keep)
+    rows = x.numel() // x.shape[-1] if x.numel() else 0
+    kept = 0 if codec is None else codec.encoded_bytes(rows)
+    first = x.shape[0] * resolve(group).size()
+    return (
+        x.new_empty(first, *x.shape[1:-1], weight.shape[0]),
+        x.new_empty(kept, dtype=torch.uint8),
+    )
+
+
+torch.library.register_fake("agoq::sp_column_linear", _column_linear_like)
+
+
+@torch.library.custom_op("agoq::sp_column_linear_backward", mutates_args=())
+def column_linear_backward(
+    grad: torch.Tensor,
+    saved: torch.Tensor,
+    weight: torch.Tensor,
+    group: str,
+    forward: bool,
+    backward: bool,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Gradients of this rank's part of the input, and of the weight.
+
+    `saved` is the part as it was, or its encoded bytes.
+    """
+    members = resolve(group)
+    rows, width = grad.numel() // grad.shape[-1], weight.shape[1]
+    own = rows // members.size()
+    if saved.dtype == torch.uint8:
+        codec = RowBlocks.of(width, _backend_of(members).options)
+        counts = [own] * members.size()
+        gather = exchange.start_gather_encoded(saved, codec, counts, grad.dtype, members)
+    else:
+        gather = exchange.start_gather(as_rows(saved), members, None, forward)
+    grad_rows = as_rows(grad)
+    grad_whole = torch.matmul(grad_rows, weight)
+    whole = gather.wait()
+    scatter = exchange.start_reduce_scatter(grad_whole, members, None, backward)
+    grad_weight = torch.matmul(grad_rows.t(), whole)
+    shape = [grad.shape[0] // members.size(), *grad.shape[1:-1], width]
+    return scatter.wait().view(shape), grad_weight
+
+
+def _column_linear_backward_like(
+    grad: torch.Tensor,
+    saved: torch.Tensor,
+    weight: torch.Tensor,
+    group: str,
+    forward: bool,
+    backward: bool,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    shape = [grad.shape[0] // resolve(group).size(), *grad.shape[1:-1], weight.shape[1]]
+    return grad.new_empty(shape), weight.new_empty(weight.shape)
+
+
+torch.library.register_fake("agoq::sp_column_linear_backward", _column_linear_backward_like)
