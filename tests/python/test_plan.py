@@ -16,7 +16,17 @@ from hypothesis import strategies as st
 import agoq_comm
 import threads
 from agoq_comm import _C, plan
-from agoq_comm.plan import Cluster, Compute, Format, Link, Operation, __main__, calibration, scaling
+from agoq_comm.plan import (
+    Cluster,
+    Compute,
+    Format,
+    Link,
+    Operation,
+    __main__,
+    calibration,
+    samples,
+    scaling,
+)
 from agoq_comm.plan.wire import balanced_chunks
 
 GIGABIT = 1e9 / 8
@@ -271,7 +281,7 @@ def _linklab(path: Path, constants: calibration.Constants) -> Path:
                 )
                 levels = per_host > 1 and name != "flat"
                 described = "algorithm two_level (so)" if levels else "algorithm flat (so)"
-                algorithm = calibration._algorithm(name, described)
+                algorithm = samples.algorithm_of(name, described)
                 seconds = plan.predict(cluster, algorithm, 2**24).seconds
                 contenders[name] = {"median_ms": 1e3 * seconds, "describe": described}
             rows.append(
@@ -279,6 +289,7 @@ def _linklab(path: Path, constants: calibration.Constants) -> Path:
                     "name": f"{hosts}x{per_host} {rate}",
                     "launcher": "direct",
                     "hosts": hosts,
+                    "transport": "auto",
                     "ranks_per_host": per_host,
                     "rate": rate * 1e9,
                     "operation": "allreduce",
@@ -287,31 +298,53 @@ def _linklab(path: Path, constants: calibration.Constants) -> Path:
                     "contenders": contenders,
                 }
             )
-    local = {**rows[0], "hosts": 1, "rate": None}
-    path.write_text(json.dumps({"cores": 2, "rows": [*rows, local]}))
+    loopback = {**rows[0], "hosts": 1, "transport": "tcp", "rate": None}
+    path.write_text(json.dumps({"cores": 2, "rows": [*rows, loopback]}))
     return path
 
 
 def test_constants_are_found_again(tmp_path: Path) -> None:
-    samples = plan.read_samples(_linklab(tmp_path / "lab.json", TRUTH))
-    assert len(samples) == 36, "rows of one host tell nothing about links"
-    found = plan.fit(samples)
+    measured = plan.read_samples(_linklab(tmp_path / "lab.json", TRUTH))
+    assert len(measured) == 36, "sockets within a host are not modelled"
+    found = plan.fit(measured)
     assert found.goodput == pytest.approx(TRUTH.goodput, rel=0.05)
-    assert statistics.median(map(abs, plan.errors(found, samples))) < 0.02
-    left_out = [abs(error) for _, error in plan.leave_one_rate_out(samples)]
+    assert statistics.median(map(abs, plan.errors(found, measured))) < 0.02
+    left_out = [abs(error) for _, error in plan.leave_one_rate_out(measured)]
     assert len(left_out) == 36 and statistics.median(left_out) < 0.1
     # Twice as slow a world is not predicted by these constants: errors are seen.
-    slow = [dataclasses.replace(sample, seconds=2 * sample.seconds) for sample in samples]
+    slow = [dataclasses.replace(sample, seconds=2 * sample.seconds) for sample in measured]
     assert statistics.median(plan.errors(found, slow)) == pytest.approx(-0.5, abs=0.05)
 
 
 def test_one_rate_alone_cannot_be_left_out(tmp_path: Path) -> None:
-    samples = plan.read_samples(_linklab(tmp_path / "lab.json", TRUTH))
+    measured = plan.read_samples(_linklab(tmp_path / "lab.json", TRUTH))
     with pytest.raises(ValueError, match="one rate only"):
-        plan.leave_one_rate_out([s for s in samples if s.bandwidth == GIGABIT])
+        plan.leave_one_rate_out([s for s in measured if s.bandwidth == GIGABIT])
     (tmp_path / "other.json").write_text("{}")
     with pytest.raises(ValueError, match="no result of linklab"):
         plan.read_samples(tmp_path / "other.json")
+
+
+def test_osu_results_are_samples_of_one_node(tmp_path: Path) -> None:
+    results = {
+        "benchmark": "Allgather",
+        "ranks": 2,
+        "dtype": "bfloat16",
+        "results": [
+            {"contender": name, "size": size, "median_us": 1000.0}
+            for name in ("gloo", "agoq")
+            for size in (1024, 2**20)
+        ],
+    }
+    path = tmp_path / "osu.json"
+    path.write_text(json.dumps(results))
+    (sample,) = plan.read_samples(path)
+    assert (sample.per_node, sample.count, sample.itemsize) == (2, 2**20, 2)
+    assert (sample.algorithm, sample.operation) == ("flat", Operation.ALL_GATHER)
+    assert sample.seconds == pytest.approx(1e-3) and plan.fit([sample]).goodput > 0
+    path.write_text(json.dumps({**results, "benchmark": "Barrier"}))
+    with pytest.raises(ValueError, match="Barrier is not modelled"):
+        plan.read_samples(path)
 
 
 @pytest.mark.parametrize(

@@ -6,16 +6,10 @@ From the shell::
 """
 
 from agoq_comm.plan.algorithms import ALGORITHMS, QUANTIZED, Operation
-from agoq_comm.plan.calibration import (
-    Constants,
-    Sample,
-    errors,
-    fit,
-    leave_one_rate_out,
-    read_samples,
-)
+from agoq_comm.plan.calibration import Constants, errors, fit, leave_one_rate_out
 from agoq_comm.plan.cluster import Cluster, Compute, Link
 from agoq_comm.plan.model import SEGMENTS, Prediction, choose, predict
+from agoq_comm.plan.samples import Sample, read_samples
 from agoq_comm.plan.sent import Sent, sent_bytes
 from agoq_comm.plan.wire import Format
 

@@ -23,6 +23,7 @@ from agoq_comm.plan import calibration, scaling
 from agoq_comm.plan.algorithms import ALGORITHMS, Operation
 from agoq_comm.plan.cluster import Cluster, Compute, Link
 from agoq_comm.plan.model import Prediction, choose, predict
+from agoq_comm.plan.samples import Sample, read_samples
 
 _PREFIXES = {"": 1.0, "k": 1e3, "m": 1e6, "g": 1e9, "t": 1e12}
 _BINARY = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30}
@@ -136,14 +137,18 @@ def _predict(arguments: argparse.Namespace) -> int:
     return 0
 
 
+def _samples(paths: Sequence[Path]) -> list[Sample]:
+    return [sample for path in paths for sample in read_samples(path)]
+
+
 def _fit(arguments: argparse.Namespace) -> int:
-    constants = calibration.fit(calibration.read_samples(arguments.results))
+    constants = calibration.fit(_samples(arguments.results))
     print(json.dumps(asdict(constants), indent=1))
     return 0
 
 
 def _validate(arguments: argparse.Namespace) -> int:
-    found = calibration.leave_one_rate_out(calibration.read_samples(arguments.results))
+    found = calibration.leave_one_rate_out(_samples(arguments.results))
     print("| measured | ms | predicted | error |\n|---|---|---|---|")
     for sample, error in found:
         measured = sample.seconds * 1e3
@@ -184,7 +189,9 @@ def _parser() -> argparse.ArgumentParser:
     one.add_argument("--json", action="store_true")
     for name, help_text in (("fit", "constants as JSON"), ("validate", "errors, by rate left out")):
         measured = commands.add_parser(name, help=help_text)
-        measured.add_argument("results", type=Path, help="JSON of linklab")
+        measured.add_argument(
+            "results", type=Path, nargs="+", help="JSON of linklab, or of an OSU-style program"
+        )
     many = commands.add_parser("scaling", help="8 to 4096 ranks, 10 to 400 Gbit/s")
     _add_cluster(many)
     many.add_argument("--out", type=Path, help="picture")

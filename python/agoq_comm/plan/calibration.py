@@ -1,60 +1,17 @@
-"""Finds a cluster's constants from measurements, and how well the model then predicts.
-
-Measurements are `Sample`s: rows of the lab of slow links (`bench/linklab`), or of an OSU-style
-program (`bench/osu_*.py --json`).
-"""
+"""Finds a cluster's constants from measurements, and how well the model then predicts."""
 
 from __future__ import annotations
 
-import json
 import math
 import statistics
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 
-from agoq_comm.plan.algorithms import Operation
 from agoq_comm.plan.cluster import Cluster, Compute, Link
 from agoq_comm.plan.model import predict
+from agoq_comm.plan.samples import Sample
 
-__all__ = ["Constants", "Sample", "errors", "fit", "leave_one_rate_out", "read_samples"]
-
-# What a contender of the benchmarks runs, flat and in two levels.
-_ALGORITHMS = {
-    "exact": ("two_phase", "exact_two_level"),
-    "agoq": ("flat", "two_level"),
-    "flat": ("flat", "flat"),
-}
-_OPERATIONS = {
-    "allreduce": Operation.ALL_REDUCE,
-    "reduce_scatter": Operation.REDUCE_SCATTER,
-    "allgather": Operation.ALL_GATHER,
-}
-_ITEMSIZE = {"float32": 4, "bfloat16": 2, "float16": 2}
-
-
-@dataclass(frozen=True)
-class Sample:
-    """One measured time.
-
-    Attributes
-    ----------
-    bandwidth : float
-        Bytes a second between nodes, as the link is called.
-    cores_per_rank : float
-        Below 1 where ranks shared cores.
-    """
-
-    name: str
-    ranks: int
-    per_node: int
-    bandwidth: float
-    algorithm: str
-    operation: Operation
-    count: int
-    itemsize: int
-    cores_per_rank: float
-    seconds: float
+__all__ = ["Constants", "errors", "fit", "leave_one_rate_out"]
 
 
 @dataclass(frozen=True)
@@ -87,41 +44,6 @@ class Constants:
         near = self.within
         within = replace(near, bandwidth=near.bandwidth * min(1.0, cores_per_rank))
         return Cluster(ranks, per_node, between, within, compute)
-
-
-def read_samples(path: Path, contenders: Iterable[str] = ("exact", "agoq", "flat")) -> list[Sample]:
-    """Read all rows between nodes of a linklab JSON that no MPI has started."""
-    results = json.loads(path.read_text())
-    if "rows" not in results:
-        raise ValueError(f"plan: {path} is no result of linklab: it has no rows")
-    samples = []
-    for row in results["rows"]:
-        if row["launcher"] != "direct" or row["hosts"] < 2 or row["rate"] is None:
-            continue
-        ranks = row["hosts"] * row["ranks_per_host"]
-        for name in contenders:
-            if name in row["contenders"]:
-                itemsize = _ITEMSIZE[row["dtype"]]
-                samples.append(
-                    Sample(
-                        name=f"{row['name']}, {name}",
-                        ranks=ranks,
-                        per_node=row["ranks_per_host"],
-                        bandwidth=row["rate"] / 8,
-                        algorithm=_algorithm(name, row["contenders"][name]["describe"]),
-                        operation=_OPERATIONS[row["operation"]],
-                        count=row["size"] // itemsize,
-                        itemsize=itemsize,
-                        cores_per_rank=min(1.0, results["cores"] / ranks),
-                        seconds=row["contenders"][name]["median_ms"] / 1e3,
-                    )
-                )
-    return samples
-
-
-def _algorithm(contender: str, described: str) -> str:
-    """What `agoq_comm.describe` said of the group tells whether it took two levels."""
-    return _ALGORITHMS[contender]["algorithm two_level" in described]
 
 
 def _predicted(constants: Constants, sample: Sample) -> float:
@@ -220,14 +142,16 @@ def _descend(loss: Callable[[_Vector], float], start: _Vector) -> _Vector:
 
 
 def leave_one_rate_out(samples: Sequence[Sample]) -> list[tuple[Sample, float]]:
-    """Predict each rate's samples by constants fitted to the other rates; return the errors.
+    """Predict each rate's samples by constants fitted to all others; return the errors.
+
+    Samples of one node have no rate: they are always in the fit, and are not predicted.
 
     Raises
     ------
     ValueError
         The samples are of one rate only.
     """
-    rates = sorted({sample.bandwidth for sample in samples})
+    rates = sorted({sample.bandwidth for sample in samples if sample.bandwidth < math.inf})
     if len(rates) < 2:
         raise ValueError("plan: samples of one rate only; leaving it out leaves nothing to fit")
     found = []

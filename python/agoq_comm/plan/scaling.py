@@ -92,6 +92,8 @@ def draw(found: Sequence[Point], title: str, path: Path) -> None:
     axes[1].set_yscale("log")
     for axis in axes:
         axis.set_xscale("log", base=2)
+        sizes = list(dict.fromkeys(point.ranks for point in found))
+        axis.set_xticks(sizes, [str(size) for size in sizes], fontsize="small")
         axis.set_xlabel("ranks")
     axes[0].legend(fontsize="small")
     figure.suptitle(title)
