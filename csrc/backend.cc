@@ -13,9 +13,6 @@
 namespace agoq {
 namespace {
 
-/// Up to here a call's time is latency, and blocking its caller hides no overlap worth having.
-constexpr std::int64_t kSmallBytes = 64 << 10;
-
 std::map<c10::DeviceType, BackendPtr> by_device(const std::map<std::string, BackendPtr>& inner) {
   std::map<c10::DeviceType, BackendPtr> result;
   for (const auto& [device, backend] : inner) result[c10::Device(device).type()] = backend;
@@ -140,28 +137,42 @@ std::string AgoqBackend::describe() const {
 WorkPtr AgoqBackend::enqueue(const Call& call, bool async, const TensorList& inputs,
                              TensorList outputs, std::function<void()> body) {
   require_healthy();
+  if (!async && !is_coalescing()) {
+    std::exception_ptr error;
+    const bool served = worker_->run_here([&] {
+      RECORD_FUNCTION(call.title, c10::ArrayRef<const c10::IValue>{});
+      error = serve(body);
+    });
+    if (error) std::rethrow_exception(error);
+    if (served) {
+      ++sequence_;
+      return nullptr;
+    }
+  }
   auto work = c10::make_intrusive<AgoqWork>(rank_, call.type, ++sequence_, call.title, inputs,
                                             std::move(outputs), callbacks_);
-  std::function<void()> task = [this, work, title = call.title, body = std::move(body),
-                                caller = at::ThreadLocalState()] {
+  worker_->submit([this, work, title = call.title, body = std::move(body),
+                   caller = at::ThreadLocalState()] {
     at::ThreadLocalStateGuard as_caller(caller);
-    at::NoGradGuard no_grad;
-    std::exception_ptr error;
-    try {
-      RECORD_FUNCTION(std::string(title) + " (worker)", c10::ArrayRef<const c10::IValue>{});
-      body();
-    } catch (...) {
-      error = std::current_exception();
-      const bool fatal = is_fatal(error);
-      if (fatal) error = with_gone_peers(error, peers_.gone());
-      error = to_torch_error(error);
-      if (fatal) fail(first_line(error));
-    }
-    work->complete(error);
-  };
-  const auto bytes = call.count * static_cast<std::int64_t>(size_of(call.data_type));
-  if (async || bytes > kSmallBytes || !worker_->run_here(task)) worker_->submit(std::move(task));
+    RECORD_FUNCTION(std::string(title) + " (worker)", c10::ArrayRef<const c10::IValue>{});
+    work->complete(serve(body));
+  });
   return coalesced(work, at::kCPU);
+}
+
+std::exception_ptr AgoqBackend::serve(const std::function<void()>& body) {
+  at::NoGradGuard no_grad;
+  try {
+    body();
+    return nullptr;
+  } catch (...) {
+    auto error = std::current_exception();
+    const bool fatal = is_fatal(error);
+    if (fatal) error = with_gone_peers(error, peers_.gone());
+    error = to_torch_error(error);
+    if (fatal) fail(first_line(error));
+    return error;
+  }
 }
 
 WorkPtr AgoqBackend::exact(const Call& call, const TensorList& inputs, TensorList outputs,

@@ -59,7 +59,7 @@ struct Call {
 /// 2.14 call them.
 ///
 /// Thread-safe as any c10d::Backend: collectives must be called in the same order on all ranks. CPU
-/// collectives are queued and, but for small synchronous ones, do not block the caller. CUDA
+/// collectives are queued and, but for synchronous ones, do not block the caller. CUDA
 /// tensors go to the inner NCCL at once.
 class AgoqBackend : public c10d::Backend {
  public:
@@ -136,11 +136,14 @@ class AgoqBackend : public c10d::Backend {
  private:
   using Issue = std::function<WorkPtr(c10d::Backend&)>;
 
-  /// Queues `body` for the worker, which completes the returned Work with what it throws. A small
-  /// call that is not `async`, whose caller waits for it at once, runs on the caller's thread where
-  /// nothing is before it.
+  /// Queues `body` for the worker, which completes the returned Work with what it throws. Where the
+  /// call is not `async`, so that its caller waits at once, and nothing is before it, `body` runs on
+  /// the caller's thread: this throws what it throws, and there is no Work (torch takes null for a
+  /// call that has ended). That spares two hand-offs between threads and the making of the Work.
   WorkPtr enqueue(const Call& call, bool async, const TensorList& inputs, TensorList outputs,
                   std::function<void()> body);
+  /// Runs `body` and returns what it throws, as torch's errors; a fatal one fails the group.
+  std::exception_ptr serve(const std::function<void()>& body);
   /// Serves the call by an inner backend: on the worker for the CPU, at once for other devices.
   WorkPtr exact(const Call& call, const TensorList& inputs, TensorList outputs, Issue issue);
   /// The same on the worker: checks the call with the other ranks, issues it, waits for it.
@@ -174,6 +177,7 @@ class AgoqBackend : public c10d::Backend {
   void fail(const std::string& reason);
   /// Throws the reason of an earlier failure.
   void require_healthy() const;
+  bool is_coalescing() const;
   /// Remembers the work when between startCoalescing() and endCoalescing().
   WorkPtr coalesced(WorkPtr work, c10::DeviceType device);
 

@@ -69,6 +69,11 @@ WorkPtr AgoqBackend::endCoalescing() {
   return c10::make_intrusive<GroupWork>(rank_, std::move(parts));
 }
 
+bool AgoqBackend::is_coalescing() const {
+  std::lock_guard lock(mutex_);
+  return coalescing_;
+}
+
 WorkPtr AgoqBackend::coalesced(WorkPtr work, c10::DeviceType device) {
   std::lock_guard lock(mutex_);
   // Works of the other devices are part of what their inner endCoalescing() returns.

@@ -48,16 +48,15 @@ void Worker::submit(std::function<void()> task) {
   state_->to_do.notify_one();
 }
 
-bool Worker::run_here(const std::function<void()>& task) {
-  {
-    std::lock_guard lock(state_->mutex);
-    if (!state_->idle()) return false;
-    state_->running = true;
-  }
-  task();
+bool Worker::take_turn() {
+  std::lock_guard lock(state_->mutex);
+  if (!state_->idle()) return false;
+  return state_->running = true;
+}
+
+void Worker::end_turn() {
   std::lock_guard lock(state_->mutex);
   state_->end_task();
-  return true;
 }
 
 bool Worker::drain(std::chrono::milliseconds limit) {

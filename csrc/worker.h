@@ -23,13 +23,21 @@ class Worker {
   void submit(std::function<void()> task);
   /// Runs the task on the caller's thread in the queue's place, if nothing is queued or running;
   /// else returns false. It spares two hand-offs between threads, most of a small call's time.
-  bool run_here(const std::function<void()>& task);
+  template <typename Task>
+  bool run_here(const Task& task) {
+    if (!take_turn()) return false;
+    task();
+    end_turn();
+    return true;
+  }
   /// Waits until nothing is queued or running; false if that took longer than `limit`.
   bool drain(std::chrono::milliseconds limit);
 
  private:
   struct State;
   static void run(const std::shared_ptr<State>& state);
+  bool take_turn();
+  void end_turn();
 
   std::shared_ptr<State> state_;
   std::thread thread_;
