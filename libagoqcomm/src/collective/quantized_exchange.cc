@@ -7,6 +7,17 @@
 #include "collective/stopwatch.h"
 
 namespace agoq {
+namespace {
+
+// An output of this size leaves the caches before anyone reads it.
+constexpr std::int64_t kStreamedBytes = std::int64_t{16} << 20;
+
+}  // namespace
+
+CacheUse cache_use_of_results(Operation operation, std::int64_t bytes) {
+  return operation == Operation::kAllGather && bytes >= kStreamedBytes ? CacheUse::kStreamed
+                                                                       : CacheUse::kCached;
+}
 
 std::int64_t QuantizedExchange::message_bytes(std::int64_t count) const {
   return WireLayout(codec_.format(), count).total_bytes();
