@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string_view>
 
@@ -12,6 +13,9 @@
 #include "agoqcomm/wire_layout.h"
 
 namespace agoq {
+
+class CodecThreads;
+struct KernelTable;
 
 /// Instruction sets with kernels of their own, worst first.
 enum class CpuIsa : std::uint8_t { kScalar = 0, kAvx2 = 1, kAvx512 = 2 };
@@ -63,7 +67,11 @@ struct Pieces {
 class AGOQ_API Codec {
  public:
   explicit Codec(const BlockFormat& format);
-  Codec(const BlockFormat& format, CpuIsa isa);
+  /// Long calls are shared between `threads` threads, the caller's among them; the bytes are the
+  /// same. The other threads are started by the first long call and live as long as the codec and
+  /// its copies. Throws Error(kInvalidArgument) unless there are 1 to kMaxThreads.
+  Codec(const BlockFormat& format, CpuIsa isa, int threads = 1);
+  static constexpr int kMaxThreads = 256;
 
   const BlockFormat& format() const { return format_; }
   CpuIsa isa() const { return isa_; }
@@ -84,9 +92,13 @@ class AGOQ_API Codec {
                   void* values, DataType type, const Rounding& rounding = {}) const;
 
  private:
+  /// The threads that may share a sum, or null.
+  CodecThreads* threads_of(const Pieces& pieces, const void* values, DataType type) const;
+
   BlockFormat format_;
   CpuIsa isa_;
-  const struct KernelTable* kernels_;
+  const KernelTable* kernels_;
+  std::shared_ptr<CodecThreads> threads_;  // Null where the caller works alone.
 };
 
 }  // namespace agoq

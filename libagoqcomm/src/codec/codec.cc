@@ -5,6 +5,7 @@
 #include <string>
 
 #include "agoqcomm/error.h"
+#include "codec/codec_threads.h"
 #include "codec/encoded_blocks.h"
 #include "codec/kernel_table.h"
 #include "codec/single_block.h"
@@ -20,6 +21,9 @@ bool is_streamed(CacheUse use, const void* values, std::int64_t bytes) {
   if (reinterpret_cast<std::uintptr_t>(values) % 64 != 0) return false;
   return use == CacheUse::kStreamed || (use == CacheUse::kAutomatic && bytes >= kStreamedBytes);
 }
+
+/// Elements worth a thread's waking up for.
+constexpr std::int64_t kLeastPart = 8192;
 
 void require(bool condition, const char* function, const std::string& what) {
   if (condition) return;
@@ -117,12 +121,44 @@ SingleBlock single_block(const BlockFormat& format, const KernelTable& kernels, 
                      static_cast<int>(std::min<std::int64_t>(format.block, rest)));
 }
 
+/// The part of a call's `blocks` that one thread does.
+BlockRange part_of(std::int64_t blocks, int part, int parts) {
+  return {blocks * part / parts, blocks * (part + 1) / parts};
+}
+
+/// Calls work(range) for ranges that make up `count` elements, side by side where that pays.
+template <typename Work>
+void in_parts(CodecThreads* threads, std::int64_t count, std::int64_t blocks, const Work& work) {
+  const std::int64_t most = threads == nullptr ? 1 : threads->threads();
+  const int parts = static_cast<int>(std::min(most, count / kLeastPart));
+  if (parts < 2) return work(BlockRange{0, blocks});
+  threads->run(parts, [&](int part) { work(part_of(blocks, part, parts)); });
+}
+
+/// The blocks of a range below `end`, and those from there on.
+BlockRange below(BlockRange range, std::int64_t end) {
+  return {range.first, std::clamp(end, range.first, range.end)};
+}
+BlockRange from(BlockRange range, std::int64_t first) {
+  return {std::clamp(first, range.first, range.end), range.end};
+}
+
+std::shared_ptr<CodecThreads> make_threads(int threads) {
+  require(threads >= 1 && threads <= Codec::kMaxThreads, "Codec",
+          "threads is " + std::to_string(threads) + "; it must be 1 to " +
+              std::to_string(Codec::kMaxThreads));
+  return threads == 1 ? nullptr : std::make_shared<CodecThreads>(threads);
+}
+
 }  // namespace
 
 Codec::Codec(const BlockFormat& format) : Codec(format, selected_cpu_isa()) {}
 
-Codec::Codec(const BlockFormat& format, CpuIsa isa)
-    : format_(format), isa_(isa), kernels_(find_kernels(format, isa)) {}
+Codec::Codec(const BlockFormat& format, CpuIsa isa, int threads)
+    : format_(format),
+      isa_(isa),
+      kernels_(find_kernels(format, isa)),
+      threads_(make_threads(threads)) {}
 
 void Codec::encode(const void* values, DataType type, std::int64_t count, std::byte* encoded,
                    const Rounding& rounding) const {
@@ -133,10 +169,12 @@ void Codec::encode(const void* values, DataType type, std::int64_t count, std::b
   const WireLayout layout(format_, count);
   const MutableEncodedBlocks out = blocks_at(encoded, layout, format_.scale);
   const std::int64_t fast = rounding.stochastic ? 0 : count / format_.block;
-  kernels_->encode[static_cast<int>(type)](values, fast, out);
-  for (std::int64_t b = fast; b < layout.blocks(); ++b) {
-    single_block(format_, *kernels_, count, b).encode(values, type, out, rounding);
-  }
+  in_parts(threads_.get(), count, layout.blocks(), [&](BlockRange range) {
+    kernels_->encode[static_cast<int>(type)](values, below(range, fast), out);
+    for (BlockRange rest = from(range, fast); rest.first < rest.end; ++rest.first) {
+      single_block(format_, *kernels_, count, rest.first).encode(values, type, out, rounding);
+    }
+  });
 }
 
 void Codec::decode(const std::byte* encoded, std::int64_t count, void* values, DataType type,
@@ -149,9 +187,12 @@ void Codec::decode(const std::byte* encoded, std::int64_t count, void* values, D
   const std::int64_t whole = count / format_.block;
   const bool streamed = is_streamed(use, values, count * static_cast<std::int64_t>(size_of(type)));
   const auto& decode = streamed ? kernels_->decode_streamed : kernels_->decode;
-  decode[static_cast<int>(type)](in, whole, values);
-  if (whole < layout.blocks())
-    single_block(format_, *kernels_, count, whole).decode(in, values, type);
+  in_parts(threads_.get(), count, layout.blocks(), [&](BlockRange range) {
+    decode[static_cast<int>(type)](in, below(range, whole), values);
+    for (BlockRange rest = from(range, whole); rest.first < rest.end; ++rest.first) {
+      single_block(format_, *kernels_, count, rest.first).decode(in, values, type);
+    }
+  });
 }
 
 void Codec::decode_accumulate(const std::byte* encoded, std::int64_t count,
@@ -162,9 +203,19 @@ void Codec::decode_accumulate(const std::byte* encoded, std::int64_t count,
   const WireLayout layout(format_, count);
   const EncodedBlocks in = blocks_at(encoded, layout, format_.scale);
   const std::int64_t whole = count / format_.block;
-  kernels_->accumulate(in, whole, accumulator);
-  if (whole < layout.blocks())
-    single_block(format_, *kernels_, count, whole).accumulate(in, accumulator);
+  in_parts(threads_.get(), count, layout.blocks(), [&](BlockRange range) {
+    kernels_->accumulate(in, below(range, whole), accumulator);
+    for (BlockRange rest = from(range, whole); rest.first < rest.end; ++rest.first) {
+      single_block(format_, *kernels_, count, rest.first).accumulate(in, accumulator);
+    }
+  });
+}
+
+CodecThreads* Codec::threads_of(const Pieces& pieces, const void* values, DataType type) const {
+  // In place with smaller elements, a block's result lands where an earlier block was read.
+  const bool ordered =
+      values != nullptr && values == pieces.own && size_of(type) != size_of(pieces.own_type);
+  return ordered ? nullptr : threads_.get();
 }
 
 void Codec::sum_decode(const Pieces& pieces, std::int64_t count, float factor, void* values,
@@ -175,9 +226,12 @@ void Codec::sum_decode(const Pieces& pieces, std::int64_t count, float factor, v
   const WireLayout layout(format_, count);
   const SumOfPieces sum = sum_of(pieces, layout, format_.scale, factor);
   const std::int64_t whole = count / format_.block;
-  kernels_->sum_decode[static_cast<int>(type)](sum, whole, values);
-  if (whole < layout.blocks())
-    single_block(format_, *kernels_, count, whole).sum_decode(sum, values, type);
+  in_parts(threads_of(pieces, values, type), count, layout.blocks(), [&](BlockRange range) {
+    kernels_->sum_decode[static_cast<int>(type)](sum, below(range, whole), values);
+    for (BlockRange rest = from(range, whole); rest.first < rest.end; ++rest.first) {
+      single_block(format_, *kernels_, count, rest.first).sum_decode(sum, values, type);
+    }
+  });
 }
 
 void Codec::sum_encode(const Pieces& pieces, std::int64_t count, float factor, std::byte* encoded,
@@ -191,10 +245,13 @@ void Codec::sum_encode(const Pieces& pieces, std::int64_t count, float factor, s
   const SumOfPieces sum = sum_of(pieces, layout, format_.scale, factor);
   const MutableEncodedBlocks out = blocks_at(encoded, layout, format_.scale);
   const std::int64_t fast = rounding.stochastic ? 0 : count / format_.block;
-  kernels_->sum_encode[static_cast<int>(type)](sum, fast, out, values);
-  for (std::int64_t b = fast; b < layout.blocks(); ++b) {
-    single_block(format_, *kernels_, count, b).sum_encode(sum, out, values, type, rounding);
-  }
+  in_parts(threads_of(pieces, values, type), count, layout.blocks(), [&](BlockRange range) {
+    kernels_->sum_encode[static_cast<int>(type)](sum, below(range, fast), out, values);
+    for (BlockRange rest = from(range, fast); rest.first < rest.end; ++rest.first) {
+      single_block(format_, *kernels_, count, rest.first)
+          .sum_encode(sum, out, values, type, rounding);
+    }
+  });
 }
 
 }  // namespace agoq

@@ -32,16 +32,21 @@ static_assert(static_cast<int>(DataType::kFloat32) == 0 &&
               static_cast<int>(DataType::kBfloat16) == 1 &&
               static_cast<int>(DataType::kFloat16) == 2);
 
+/// Blocks first, first + 1, ..., end - 1 of a buffer, which every pointer given beside it starts.
+struct BlockRange {
+  std::int64_t first;
+  std::int64_t end;
+};
+
 struct KernelTable {
-  void (*encode[kEncodableTypes])(const void* values, std::int64_t blocks,
-                                  MutableEncodedBlocks out);
-  void (*decode[kEncodableTypes])(EncodedBlocks in, std::int64_t blocks, void* values);
+  void (*encode[kEncodableTypes])(const void* values, BlockRange blocks, MutableEncodedBlocks out);
+  void (*decode[kEncodableTypes])(EncodedBlocks in, BlockRange blocks, void* values);
   /// Past the caches where the ISA can; `values` must be aligned to 64 bytes.
-  void (*decode_streamed[kEncodableTypes])(EncodedBlocks in, std::int64_t blocks, void* values);
-  void (*accumulate)(EncodedBlocks in, std::int64_t blocks, float* accumulator);
-  void (*sum_decode[kEncodableTypes])(const SumOfPieces& pieces, std::int64_t blocks, void* values);
+  void (*decode_streamed[kEncodableTypes])(EncodedBlocks in, BlockRange blocks, void* values);
+  void (*accumulate)(EncodedBlocks in, BlockRange blocks, float* accumulator);
+  void (*sum_decode[kEncodableTypes])(const SumOfPieces& pieces, BlockRange blocks, void* values);
   /// `values` may be null.
-  void (*sum_encode[kEncodableTypes])(const SumOfPieces& pieces, std::int64_t blocks,
+  void (*sum_encode[kEncodableTypes])(const SumOfPieces& pieces, BlockRange blocks,
                                       MutableEncodedBlocks out, void* values);
 };
 

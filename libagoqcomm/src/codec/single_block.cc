@@ -48,7 +48,7 @@ void SingleBlock::encode(const Elements& block, MutableEncodedBlocks out,
     encode_stochastic(format_.element, block.x, format_.block, rounding,
                       rounding.first_element + index_ * format_.block, one);
   } else {
-    kernels_.encode[kFloat32](block.x, 1, one);
+    kernels_.encode[kFloat32](block.x, {0, 1}, one);
   }
   std::memcpy(out.codes + code_offset(), encoded.codes, static_cast<std::size_t>(code_bytes()));
   const std::int64_t size = scale_size(format_.scale);
@@ -65,7 +65,7 @@ void SingleBlock::encode(const void* values, DataType type, MutableEncodedBlocks
 void SingleBlock::decode(EncodedBlocks in, void* values, DataType type) const {
   const Encoded encoded = copy_in(in);
   Elements block;
-  kernels_.decode[kFloat32]({encoded.codes, encoded.scale, format_.scale}, 1, block.x);
+  kernels_.decode[kFloat32]({encoded.codes, encoded.scale, format_.scale}, {0, 1}, block.x);
   store(block, values, type);
 }
 
@@ -73,7 +73,7 @@ void SingleBlock::accumulate(EncodedBlocks in, float* accumulator) const {
   const Encoded encoded = copy_in(in);
   Elements block;
   load(accumulator, DataType::kFloat32, block);
-  kernels_.accumulate({encoded.codes, encoded.scale, format_.scale}, 1, block.x);
+  kernels_.accumulate({encoded.codes, encoded.scale, format_.scale}, {0, 1}, block.x);
   store(block, accumulator, DataType::kFloat32);
 }
 
@@ -90,7 +90,7 @@ void SingleBlock::sum(const SumOfPieces& pieces, Elements& block) const {
     }
     const auto* codes = reinterpret_cast<const std::uint8_t*>(pieces.encoded[rank]);
     const Encoded encoded = copy_in({codes, codes + pieces.scale_offset, pieces.scale_type});
-    kernels_.accumulate({encoded.codes, encoded.scale, format_.scale}, 1, block.x);
+    kernels_.accumulate({encoded.codes, encoded.scale, format_.scale}, {0, 1}, block.x);
   }
   for (int i = 0; i < length_; ++i) {
     if (pieces.factor != 1.0f) block.x[i] = mul(block.x[i], pieces.factor);

@@ -142,20 +142,20 @@ struct BlockKernels {
   }
 
   template <DataType kType>
-  static void encode(const void* values, std::int64_t blocks, MutableEncodedBlocks out) {
-    const bool prefetch = is_long(blocks * kBlockBytes<kType>);
-    std::int64_t b = 0;
-    for (; b + kBlocksAtOnce <= blocks; b += kBlocksAtOnce) {
+  static void encode(const void* values, BlockRange blocks, MutableEncodedBlocks out) {
+    const bool prefetch = is_long((blocks.end - blocks.first) * kBlockBytes<kType>);
+    std::int64_t b = blocks.first;
+    for (; b + kBlocksAtOnce <= blocks.end; b += kBlocksAtOnce) {
       encode_blocks<kType, kBlocksAtOnce>(values, b, out, prefetch);
     }
-    for (; b < blocks; ++b) encode_blocks<kType, 1>(values, b, out, prefetch);
+    for (; b < blocks.end; ++b) encode_blocks<kType, 1>(values, b, out, prefetch);
   }
 
   // --- decoding -------------------------------------------------------------------------------
 
   template <DataType kType, bool kStreamed>
-  AGOQ_INLINE void decode_all(EncodedBlocks in, std::int64_t blocks, void* values) {
-    for (std::int64_t b = 0; b < blocks; ++b) {
+  AGOQ_INLINE void decode_all(EncodedBlocks in, BlockRange blocks, void* values) {
+    for (std::int64_t b = blocks.first; b < blocks.end; ++b) {
       const Vector scale = Isa::broadcast(load_scale(in.scales, b, in.scale_type));
       const std::uint8_t* codes = block_at(in.codes, b * kCodeBytes);
       prefetch_codes(codes);
@@ -173,20 +173,20 @@ struct BlockKernels {
   }
 
   template <DataType kType>
-  static void decode(EncodedBlocks in, std::int64_t blocks, void* values) {
+  static void decode(EncodedBlocks in, BlockRange blocks, void* values) {
     decode_all<kType, false>(in, blocks, values);
   }
 
   template <DataType kType>
-  static void decode_streamed(EncodedBlocks in, std::int64_t blocks, void* values) {
+  static void decode_streamed(EncodedBlocks in, BlockRange blocks, void* values) {
     decode_all<kType, true>(in, blocks, values);
     _mm_sfence();  // what was streamed is not ordered with later stores by itself
   }
 
-  static void accumulate(EncodedBlocks in, std::int64_t blocks, float* accumulator) {
+  static void accumulate(EncodedBlocks in, BlockRange blocks, float* accumulator) {
     constexpr DataType kType = DataType::kFloat32;
-    const bool prefetch = is_long(blocks * kBlockBytes<kType>);
-    for (std::int64_t b = 0; b < blocks; ++b) {
+    const bool prefetch = is_long((blocks.end - blocks.first) * kBlockBytes<kType>);
+    for (std::int64_t b = blocks.first; b < blocks.end; ++b) {
       std::uint8_t* sum = values_of<kType>(static_cast<void*>(accumulator), b);
       if (prefetch) {
         prefetch_next_run<kBlockBytes<kType>>(
@@ -262,15 +262,16 @@ struct BlockKernels {
 
   /// Whether the owner's piece is long, and as wide as the numbers that are written.
   template <DataType kType>
-  AGOQ_INLINE bool prefetches(const SumOfPieces& pieces, std::int64_t blocks) {
-    return pieces.own_rank >= 0 && pieces.own_type == kType && is_long(blocks * kBlockBytes<kType>);
+  AGOQ_INLINE bool prefetches(const SumOfPieces& pieces, BlockRange blocks) {
+    return pieces.own_rank >= 0 && pieces.own_type == kType &&
+           is_long((blocks.end - blocks.first) * kBlockBytes<kType>);
   }
 
   template <DataType kType>
-  static void sum_decode(const SumOfPieces& shared_pieces, std::int64_t blocks, void* values) {
+  static void sum_decode(const SumOfPieces& shared_pieces, BlockRange blocks, void* values) {
     const SumOfPieces pieces = shared_pieces;  // which no store can alter
     const bool prefetch = prefetches<kType>(pieces, blocks);
-    for (std::int64_t b = 0; b < blocks; ++b) {
+    for (std::int64_t b = blocks.first; b < blocks.end; ++b) {
       if (prefetch) {
         prefetch_next_run<kBlockBytes<kType>>(static_cast<const std::uint8_t*>(pieces.own), b);
       }
@@ -347,15 +348,15 @@ struct BlockKernels {
   }
 
   template <DataType kType>
-  static void sum_encode(const SumOfPieces& shared_pieces, std::int64_t blocks,
+  static void sum_encode(const SumOfPieces& shared_pieces, BlockRange blocks,
                          MutableEncodedBlocks out, void* values) {
     const SumOfPieces pieces = shared_pieces;
     const bool prefetch = prefetches<kType>(pieces, blocks);
-    std::int64_t b = 0;
-    for (; b + kBlocksAtOnce <= blocks; b += kBlocksAtOnce) {
+    std::int64_t b = blocks.first;
+    for (; b + kBlocksAtOnce <= blocks.end; b += kBlocksAtOnce) {
       sum_blocks<kType, kBlocksAtOnce>(pieces, b, out, values, prefetch);
     }
-    for (; b < blocks; ++b) sum_blocks<kType, 1>(pieces, b, out, values, prefetch);
+    for (; b < blocks.end; ++b) sum_blocks<kType, 1>(pieces, b, out, values, prefetch);
   }
 };
 

@@ -62,8 +62,8 @@ struct Scalar {
   }
 
   template <DataType kType>
-  static void encode(const void* values, std::int64_t blocks, MutableEncodedBlocks out) {
-    for (std::int64_t b = 0; b < blocks; ++b) {
+  static void encode(const void* values, BlockRange blocks, MutableEncodedBlocks out) {
+    for (std::int64_t b = blocks.first; b < blocks.end; ++b) {
       float x[kBlock];
       for (int i = 0; i < kBlock; ++i) x[i] = load_value<kType>(values, b * kBlock + i);
       encode_block(x, b, out);
@@ -71,8 +71,8 @@ struct Scalar {
   }
 
   template <DataType kType>
-  static void decode(EncodedBlocks in, std::int64_t blocks, void* values) {
-    for (std::int64_t b = 0; b < blocks; ++b) {
+  static void decode(EncodedBlocks in, BlockRange blocks, void* values) {
+    for (std::int64_t b = blocks.first; b < blocks.end; ++b) {
       float x[kBlock];
       decode_block(in, b, x);
       store_block<kType>(x, b, values);
@@ -80,13 +80,13 @@ struct Scalar {
   }
 
   template <DataType kType>
-  static void decode_streamed(EncodedBlocks in, std::int64_t blocks, void* values) {
+  static void decode_streamed(EncodedBlocks in, BlockRange blocks, void* values) {
     decode<kType>(in, blocks, values);
   }
 
-  static void accumulate(EncodedBlocks in, std::int64_t blocks, float* accumulator) {
+  static void accumulate(EncodedBlocks in, BlockRange blocks, float* accumulator) {
     constexpr DataType kType = DataType::kFloat32;  // but of any alignment
-    for (std::int64_t b = 0; b < blocks; ++b) {
+    for (std::int64_t b = blocks.first; b < blocks.end; ++b) {
       float x[kBlock];
       decode_block(in, b, x);
       for (int i = 0; i < kBlock; ++i) {
@@ -97,8 +97,8 @@ struct Scalar {
   }
 
   template <DataType kType>
-  static void sum_decode(const SumOfPieces& pieces, std::int64_t blocks, void* values) {
-    for (std::int64_t b = 0; b < blocks; ++b) {
+  static void sum_decode(const SumOfPieces& pieces, BlockRange blocks, void* values) {
+    for (std::int64_t b = blocks.first; b < blocks.end; ++b) {
       float sum[kBlock];
       sum_block(pieces, b, sum);
       store_block<kType>(sum, b, values);
@@ -106,9 +106,9 @@ struct Scalar {
   }
 
   template <DataType kType>
-  static void sum_encode(const SumOfPieces& pieces, std::int64_t blocks, MutableEncodedBlocks out,
+  static void sum_encode(const SumOfPieces& pieces, BlockRange blocks, MutableEncodedBlocks out,
                          void* values) {
-    for (std::int64_t b = 0; b < blocks; ++b) {
+    for (std::int64_t b = blocks.first; b < blocks.end; ++b) {
       float sum[kBlock];
       sum_block(pieces, b, sum);
       encode_block(sum, b, out);
