@@ -100,17 +100,20 @@ AgoqBackend::AgoqBackend(int rank, int size, OptionsPtr options, Parts parts)
       inner_(by_device(parts.inner)),
       peers_(std::move(parts.peers)),
       make_backend_(std::move(parts.make_backend)),
+      device_support_(std::move(parts.devices)),
       core_serves_exact_(parts.transport->name() != "gloo"),
       timeout_(options_->timeout),
       communicator_(
           std::make_unique<Communicator>(std::move(parts.transport), core_options_of(*options_))),
       callbacks_(std::make_shared<CallbackPool>()),
-      worker_(std::make_unique<Worker>()) {
+      worker_(std::make_unique<Worker>()),
+      make_host_transport_(std::move(parts.make_host_transport)) {
   init();
 }
 
 AgoqBackend::~AgoqBackend() {
   shutdown();
+  device_groups_.clear();
   worker_.reset();
 }
 
@@ -131,7 +134,7 @@ std::string AgoqBackend::describe() const {
     text += "inner backend for " + c10::DeviceTypeName(device, true) + ": " +
             backend->getBackendName() + "\n";
   }
-  return text;
+  return text + describe_devices();
 }
 
 WorkPtr AgoqBackend::enqueue(const Call& call, bool async, const TensorList& inputs,
@@ -151,12 +154,12 @@ WorkPtr AgoqBackend::enqueue(const Call& call, bool async, const TensorList& inp
   }
   auto work = c10::make_intrusive<AgoqWork>(rank_, call.type, ++sequence_, call.title, inputs,
                                             std::move(outputs), callbacks_);
-  worker_->submit([this, work, title = call.title, body = std::move(body),
-                   caller = at::ThreadLocalState()] {
-    at::ThreadLocalStateGuard as_caller(caller);
-    RECORD_FUNCTION(std::string(title) + " (worker)", c10::ArrayRef<const c10::IValue>{});
-    work->complete(serve(body));
-  });
+  worker_->submit(
+      [this, work, title = call.title, body = std::move(body), caller = at::ThreadLocalState()] {
+        at::ThreadLocalStateGuard as_caller(caller);
+        RECORD_FUNCTION(std::string(title) + " (worker)", c10::ArrayRef<const c10::IValue>{});
+        work->complete(serve(body));
+      });
   return coalesced(work, at::kCPU);
 }
 
@@ -183,8 +186,10 @@ WorkPtr AgoqBackend::exact(const Call& call, const TensorList& inputs, TensorLis
   if (device != at::kCPU) {
     const auto backend = inner(device);
     ++sequence_;
-    communicator_->record_exact(call.operation, ExactReason::kDevice, call.count,
-                                least_bytes(call, rank_, size_), 0);
+    // Not exact by the contract, but for want of kernels.
+    const auto reason = call.reason == ExactReason::kNone ? ExactReason::kDevice : call.reason;
+    communicator_->record_exact(call.operation, reason, call.count, least_bytes(call, rank_, size_),
+                                0);
     return issue(*backend);
   }
   return enqueue(call, true, inputs, std::move(outputs),
@@ -243,6 +248,7 @@ void AgoqBackend::fail(const std::string& reason) {
     if (failure_.empty()) failure_ = reason;
   }
   communicator_->abort(reason);
+  abort_devices(reason);
 }
 
 void AgoqBackend::require_healthy() const {

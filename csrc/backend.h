@@ -2,6 +2,7 @@
 // the rest to an inner backend of each device type (Gloo, NCCL).
 //
 // quantized_ops.cc  all_reduce, reduce_scatter and all_gather in all their forms
+// device_ops.cc     the same for tensors on a device
 // exact_ops.cc      what is never quantized, and how an exact call runs
 // p2p_ops.cc        send and receive
 // group_ops.cc      split, coalescing, timeouts, sequence numbers, abort, shutdown
@@ -18,6 +19,8 @@
 #include <vector>
 
 #include "agoqcomm/communicator.h"
+#include "device_group.h"
+#include "device_support.h"
 #include "options.h"
 #include "peer_processes.h"
 #include "work.h"
@@ -37,8 +40,18 @@ struct Parts {
   /// By device type name ("cpu", "cuda"): serves what the core does not.
   std::map<std::string, BackendPtr> inner;
   std::unique_ptr<Transport> transport;
+  /// Device types whose tensors are quantized. The inner backend moves their bytes, or, where that
+  /// is Gloo, the host transport that this makes, once.
+  std::map<c10::DeviceType, DeviceSupport> devices;
+  std::function<std::unique_ptr<Transport>()> make_host_transport;
   PeerProcesses peers;
   MakeBackend make_backend;
+};
+
+struct DeviceOrder {
+  bool operator()(const c10::Device& a, const c10::Device& b) const {
+    return std::pair(a.type(), a.index()) < std::pair(b.type(), b.index());
+  }
 };
 
 /// What a call is: to the caller, to the other ranks and to the counters.
@@ -60,7 +73,7 @@ struct Call {
 ///
 /// Thread-safe as any c10d::Backend: collectives must be called in the same order on all ranks. CPU
 /// collectives are queued and, but for synchronous ones, do not block the caller. CUDA
-/// tensors go to the inner NCCL at once.
+/// calls are put on a stream at once: quantized ones on the group's own, others on NCCL's.
 class AgoqBackend : public c10d::Backend {
  public:
   AgoqBackend(int rank, int size, OptionsPtr options, Parts parts);
@@ -73,8 +86,8 @@ class AgoqBackend : public c10d::Backend {
   }
   OptionsPtr options() const { return options_; }
   BackendPtr inner(c10::DeviceType type) const;
-  Stats stats() const { return communicator_->stats(); }
-  void reset_stats() { communicator_->reset_stats(); }
+  Stats stats() const;
+  void reset_stats();
   std::string describe() const;
 
   // quantized_ops.cc
@@ -137,9 +150,9 @@ class AgoqBackend : public c10d::Backend {
   using Issue = std::function<WorkPtr(c10d::Backend&)>;
 
   /// Queues `body` for the worker, which completes the returned Work with what it throws. Where the
-  /// call is not `async`, so that its caller waits at once, and nothing is before it, `body` runs on
-  /// the caller's thread: this throws what it throws, and there is no Work (torch takes null for a
-  /// call that has ended). That spares two hand-offs between threads and the making of the Work.
+  /// call is not `async`, so that its caller waits at once, and nothing is before it, `body` runs
+  /// on the caller's thread: this throws what it throws, and there is no Work (torch takes null for
+  /// a call that has ended). That spares two hand-offs between threads and the making of the Work.
   WorkPtr enqueue(const Call& call, bool async, const TensorList& inputs, TensorList outputs,
                   std::function<void()> body);
   /// Runs `body` and returns what it throws, as torch's errors; a fatal one fails the group.
@@ -165,6 +178,31 @@ class AgoqBackend : public c10d::Backend {
   void run_all_gather(const Call& call, const TensorList& outputs, const at::Tensor& input,
                       const c10d::AllgatherOptions& options);
 
+  // device_ops.cc
+  using WorkspaceOf = std::function<std::size_t(const DeviceCommunicator& communicator)>;
+  bool device_serves(const Call& call, const at::Tensor& tensor) const;
+  /// Of several calls at once: all of them, none, or (unset) some.
+  std::optional<bool> served_on_device(const std::vector<Call>& calls,
+                                       const at::Tensor& tensor) const;
+  /// Made at the first call with a tensor of the device.
+  DeviceGroup& device_group(c10::Device device);
+  WorkPtr on_device(const Call& call, const TensorList& inputs, const TensorList& outputs,
+                    const WorkspaceOf& workspace, const DeviceGroup::Body& body);
+  WorkPtr device_all_reduce(const Call& call, const TensorList& tensors);
+  /// inputs[i] is a tensor for each rank, or one of all ranks' chunks in a row.
+  WorkPtr device_reduce_scatter(const std::vector<Call>& calls, const TensorList& outputs,
+                                const std::vector<TensorList>& inputs);
+  /// outputs[i] is a tensor for each rank, or one of all ranks' chunks in a row.
+  WorkPtr device_all_gather(const std::vector<Call>& calls, const std::vector<TensorList>& outputs,
+                            const TensorList& inputs);
+  /// For calls of which only some are quantized.
+  WorkPtr one_by_one(std::size_t count, const std::function<WorkPtr(std::size_t)>& call) const;
+  /// Calls that came between startCoalescing() and endCoalescing().
+  std::vector<WorkPtr> run_deferred();
+  void abort_devices(const std::string& reason) noexcept;
+  bool drain_devices(std::chrono::milliseconds limit) const;
+  std::string describe_devices() const;
+
   /// The tensors that only the root of a gather or scatter has; throws ValueError.
   TensorList list_of_root(std::vector<TensorList>& lists, const at::Tensor& own, const Call& call,
                           const char* name) const;
@@ -185,6 +223,7 @@ class AgoqBackend : public c10d::Backend {
   const std::map<c10::DeviceType, BackendPtr> inner_;
   const PeerProcesses peers_;
   const MakeBackend make_backend_;
+  const std::map<c10::DeviceType, DeviceSupport> device_support_;
   const bool core_serves_exact_;
   std::atomic<std::chrono::milliseconds> timeout_;
   std::atomic<std::uint64_t> sequence_{0};
@@ -194,6 +233,7 @@ class AgoqBackend : public c10d::Backend {
   bool shut_down_ = false;
   bool coalescing_ = false;
   std::vector<WorkPtr> coalesced_;
+  std::vector<std::function<WorkPtr()>> deferred_;
   std::string last_split_name_;
   std::optional<c10::weak_intrusive_ptr<c10d::Backend>> last_split_;
 
@@ -201,6 +241,10 @@ class AgoqBackend : public c10d::Backend {
   const std::unique_ptr<Communicator> communicator_;
   const std::shared_ptr<CallbackPool> callbacks_;
   std::unique_ptr<Worker> worker_;
+
+  mutable std::mutex devices_mutex_;
+  std::function<std::unique_ptr<Transport>()> make_host_transport_;
+  std::map<c10::Device, std::unique_ptr<DeviceGroup>, DeviceOrder> device_groups_;
 };
 
 }  // namespace agoq

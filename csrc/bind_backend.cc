@@ -8,6 +8,7 @@
 #include <iterator>
 #include <map>
 #include <string>
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <utility>
 #include <vector>
 
@@ -88,6 +89,11 @@ const Field kFields[] = {
      }},
     {"transport", [](const AgoqOptions& o) -> py::object { return py::str(o.transport); },
      [](AgoqOptions& o, const py::handle& value) { o.transport = value.cast<std::string>(); }},
+    {"device_transport",
+     [](const AgoqOptions& o) -> py::object { return py::str(o.device_transport); },
+     [](AgoqOptions& o, const py::handle& value) {
+       o.device_transport = value.cast<std::string>();
+     }},
 };
 
 /// Leaves `options` as they were when the value is refused.
@@ -103,6 +109,7 @@ void set_field(AgoqOptions& options, const Field& field, const py::handle& value
   options.core = changed.core;
   options.algorithm = changed.algorithm;
   options.transport = changed.transport;
+  options.device_transport = changed.device_transport;
 }
 
 void set_fields(AgoqOptions& options, const py::dict& values) {
@@ -134,16 +141,46 @@ OptionsPtr make_options(const py::kwargs& values) {
 
 OptionsPtr copy_of(const AgoqOptions& options) { return c10::make_intrusive<AgoqOptions>(options); }
 
+/// CUDA, where it is served at all, and what `others` says: by type, capsules of DeviceSupport.
+std::map<c10::DeviceType, DeviceSupport> device_support(
+    const std::map<std::string, BackendPtr>& inner, const py::dict& others) {
+  std::map<c10::DeviceType, DeviceSupport> all;
+  if (inner.count("cuda") > 0) {
+    if (const auto cuda = cuda_support()) all[c10::DeviceType::CUDA] = *cuda;
+  }
+  for (const auto& [name, capsule] : others) {
+    all[c10::Device(name.cast<std::string>()).type()] =
+        *capsule.cast<py::capsule>().get_pointer<DeviceSupport>();
+  }
+  return all;
+}
+
 NoGilPtr<AgoqBackend> make_backend(const StorePtr& store, int rank, int size,
                                    const OptionsPtr& options,
                                    const std::map<std::string, BackendPtr>& inner,
-                                   const BackendPtr& gloo, std::vector<std::string> identities,
-                                   MakeBackend make) {
+                                   const BackendPtr& gloo, const BackendPtr& device_gloo,
+                                   std::vector<std::string> identities, MakeBackend make,
+                                   const py::dict& devices) {
+  std::map<c10::DeviceType, DeviceSupport> support;
+  try {
+    support = device_support(inner, devices);
+  } catch (const Error&) {
+    std::rethrow_exception(to_torch_error(std::current_exception()));
+  }
   py::gil_scoped_release without_gil;
   try {
-    Parts parts{inner,
-                make_transport(options->transport, {rank, size, store, gloo, options->timeout}),
-                PeerProcesses(std::move(identities)), std::move(make)};
+    const auto host_transport = [=](const StorePtr& of_transport, const BackendPtr& its_gloo) {
+      return make_transport(options->transport,
+                            {rank, size, of_transport, its_gloo, options->timeout});
+    };
+    const auto device_store = c10::make_intrusive<c10d::PrefixStore>("device", store);
+    Parts parts;
+    parts.inner = inner;
+    parts.transport = host_transport(store, gloo);
+    parts.devices = std::move(support);
+    parts.make_host_transport = [=] { return host_transport(device_store, device_gloo); };
+    parts.peers = PeerProcesses(std::move(identities));
+    parts.make_backend = std::move(make);
     return c10::make_intrusive<AgoqBackend>(rank, size, options, std::move(parts));
   } catch (...) {
     std::rethrow_exception(to_torch_error(std::current_exception()));
@@ -190,7 +227,8 @@ void bind_backend(py::module_& module) {
   py::class_<AgoqBackend, c10d::Backend, NoGilPtr<AgoqBackend>>(module, "AgoqBackend")
       .def(py::init(&make_backend), py::kw_only(), py::arg("store"), py::arg("rank"),
            py::arg("size"), py::arg("options"), py::arg("inner"), py::arg("gloo"),
-           py::arg("identities"), py::arg("make_backend"))
+           py::arg("device_gloo"), py::arg("identities"), py::arg("make_backend"),
+           py::arg("devices") = py::dict())
       .def_property_readonly("options", &AgoqBackend::options)
       .def("inner", [](const AgoqBackend& b,
                        const std::string& device) { return b.inner(c10::Device(device).type()); })

@@ -1,5 +1,5 @@
-// agoq_comm._C.Codec: the core's codec on addresses. python/agoq_comm/codec.py owns the checks of
-// what lies behind an address; users meet only that.
+// agoq_comm._C.Codec and CudaCodec: the core's codecs on addresses. python/agoq_comm/codec.py owns
+// the checks of what lies behind an address; users meet only that.
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "agoqcomm/codec.h"
+#include "agoqcomm/cuda_codec.h"
 #include "bindings.h"
 #include "py_names.h"
 
@@ -48,23 +49,57 @@ Pieces make_pieces(std::vector<const std::byte*>& storage, const std::vector<Add
   return pieces;
 }
 
-void encode(const Codec& codec, Address values, const std::string& type, std::int64_t count,
+/// The codec of a CUDA device and the stream it works on, with the functions of Codec.
+class CodecOnStream {
+ public:
+  CodecOnStream(const std::string& element, int block, const std::string& scale, Address stream)
+      : codec_(make_format(element, block, scale)), stream_(at<void>(stream)) {}
+
+  void encode(const void* values, DataType type, std::int64_t count, std::byte* encoded,
+              const Rounding& rounding) const {
+    codec_.encode(values, type, count, encoded, stream_, rounding);
+  }
+  void decode(const std::byte* encoded, std::int64_t count, void* values, DataType type) const {
+    codec_.decode(encoded, count, values, type, stream_);
+  }
+  void decode_accumulate(const std::byte* encoded, std::int64_t count, float* accumulator) const {
+    codec_.decode_accumulate(encoded, count, accumulator, stream_);
+  }
+  void sum_decode(const Pieces& pieces, std::int64_t count, float factor, void* values,
+                  DataType type) const {
+    codec_.sum_decode(pieces, count, factor, values, type, stream_);
+  }
+  void sum_encode(const Pieces& pieces, std::int64_t count, float factor, std::byte* encoded,
+                  void* values, DataType type, const Rounding& rounding) const {
+    codec_.sum_encode(pieces, count, factor, encoded, values, type, stream_, rounding);
+  }
+
+ private:
+  const CudaCodec codec_;
+  void* const stream_;
+};
+
+template <typename AnyCodec>
+void encode(const AnyCodec& codec, Address values, const std::string& type, std::int64_t count,
             Address encoded, const Rounding& rounding) {
   codec.encode(at<const void>(values), parse_name<DataType>(type), count, at<std::byte>(encoded),
                rounding);
 }
 
-void decode(const Codec& codec, Address encoded, std::int64_t count, Address values,
+template <typename AnyCodec>
+void decode(const AnyCodec& codec, Address encoded, std::int64_t count, Address values,
             const std::string& type) {
   codec.decode(at<const std::byte>(encoded), count, at<void>(values), parse_name<DataType>(type));
 }
 
-void decode_accumulate(const Codec& codec, Address encoded, std::int64_t count,
+template <typename AnyCodec>
+void decode_accumulate(const AnyCodec& codec, Address encoded, std::int64_t count,
                        Address accumulator) {
   codec.decode_accumulate(at<const std::byte>(encoded), count, at<float>(accumulator));
 }
 
-void sum_decode(const Codec& codec, const std::vector<Address>& encoded, Address own,
+template <typename AnyCodec>
+void sum_decode(const AnyCodec& codec, const std::vector<Address>& encoded, Address own,
                 const std::string& own_type, int own_rank, std::int64_t count, float factor,
                 Address values, const std::string& type) {
   std::vector<const std::byte*> storage;
@@ -72,7 +107,8 @@ void sum_decode(const Codec& codec, const std::vector<Address>& encoded, Address
                    at<void>(values), parse_name<DataType>(type));
 }
 
-void sum_encode(const Codec& codec, const std::vector<Address>& pieces, Address own,
+template <typename AnyCodec>
+void sum_encode(const AnyCodec& codec, const std::vector<Address>& pieces, Address own,
                 const std::string& own_type, int own_rank, std::int64_t count, float factor,
                 Address encoded, Address values, const std::string& type,
                 const Rounding& rounding) {
@@ -81,11 +117,19 @@ void sum_encode(const Codec& codec, const std::vector<Address>& pieces, Address 
                    at<std::byte>(encoded), at<void>(values), parse_name<DataType>(type), rounding);
 }
 
+template <typename AnyCodec>
+void bind_functions(py::class_<AnyCodec>& type) {
+  using Unlocked = py::call_guard<py::gil_scoped_release>;
+  type.def("encode", &encode<AnyCodec>, Unlocked())
+      .def("decode", &decode<AnyCodec>, Unlocked())
+      .def("decode_accumulate", &decode_accumulate<AnyCodec>, Unlocked())
+      .def("sum_decode", &sum_decode<AnyCodec>, Unlocked())
+      .def("sum_encode", &sum_encode<AnyCodec>, Unlocked());
+}
+
 }  // namespace
 
 void bind_codec(py::module_& module) {
-  using Unlocked = py::call_guard<py::gil_scoped_release>;
-
   py::class_<Rounding>(module, "Rounding")
       .def(py::init<>())
       .def_readwrite("stochastic", &Rounding::stochastic)
@@ -95,7 +139,8 @@ void bind_codec(py::module_& module) {
       .def_readwrite("stage", &Rounding::stage)
       .def_readwrite("first_element", &Rounding::first_element);
 
-  py::class_<Codec>(module, "Codec")
+  py::class_<Codec> codec(module, "Codec");
+  codec
       .def(py::init(&make_codec), py::arg("element"), py::arg("block"), py::arg("scale"),
            py::arg("isa") = py::none())
       .def_property_readonly("format", [](const Codec& codec) { return codec.format().name(); })
@@ -105,15 +150,15 @@ void bind_codec(py::module_& module) {
            [](const Codec& codec, std::int64_t count) {
              return WireLayout(codec.format(), count).total_bytes();
            })
-      .def("scale_offset",
-           [](const Codec& codec, std::int64_t count) {
-             return WireLayout(codec.format(), count).scale_offset();
-           })
-      .def("encode", &encode, Unlocked())
-      .def("decode", &decode, Unlocked())
-      .def("decode_accumulate", &decode_accumulate, Unlocked())
-      .def("sum_decode", &sum_decode, Unlocked())
-      .def("sum_encode", &sum_encode, Unlocked());
+      .def("scale_offset", [](const Codec& codec, std::int64_t count) {
+        return WireLayout(codec.format(), count).scale_offset();
+      });
+  bind_functions(codec);
+
+  py::class_<CodecOnStream> cuda_codec(module, "CudaCodec");
+  cuda_codec.def(py::init<const std::string&, int, const std::string&, Address>(),
+                 py::arg("element"), py::arg("block"), py::arg("scale"), py::arg("stream"));
+  bind_functions(cuda_codec);
 
   module.def("supported_cpu_isas", [] {
     std::vector<std::string> names;

@@ -65,6 +65,7 @@ WorkPtr AgoqBackend::endCoalescing() {
     if (!backend->supportsCoalescing()) continue;
     if (auto work = backend->endCoalescing()) parts.push_back(std::move(work));
   }
+  for (auto& work : run_deferred()) parts.push_back(std::move(work));
   if (parts.size() == 1) return parts[0];
   return c10::make_intrusive<GroupWork>(rank_, std::move(parts));
 }
@@ -124,7 +125,7 @@ void AgoqBackend::shutdown() {
     if (shut_down_) return;
     shut_down_ = true;
   }
-  if (worker_->drain(kGrace)) {
+  if (worker_->drain(kGrace) && drain_devices(kGrace)) {
     // No abort: peers may still be reading what this rank has sent.
     std::lock_guard lock(mutex_);
     if (failure_.empty()) failure_ = "agoq: the group was destroyed.";

@@ -5,6 +5,7 @@
 #include <sstream>
 #include <utility>
 
+#include "agoqcomm/cuda_codec.h"
 #include "agoqcomm/error.h"
 #include "transports.h"
 
@@ -12,6 +13,9 @@ namespace agoq {
 namespace {
 
 constexpr std::array<std::string_view, 2> kAlgorithms{"auto", "flat"};
+
+/// "auto" is NCCL where torch has it.
+constexpr std::array<std::string_view, 2> kDeviceTransports{"auto", "host"};
 
 struct QuantizedName {
   std::string_view name;
@@ -46,6 +50,7 @@ void AgoqOptions::validate() const {
   core.validate();
   require_known("algorithm", algorithm, kAlgorithms);
   require_known("transport", transport, transport_names());
+  require_known("device_transport", device_transport, kDeviceTransports);
 }
 
 std::vector<FingerprintField> AgoqOptions::all_fields() const {
@@ -54,6 +59,9 @@ std::vector<FingerprintField> AgoqOptions::all_fields() const {
   fields.push_back({"segment_numel", std::to_string(core.segment_numel)});
   fields.push_back({"algorithm", algorithm});
   fields.push_back({"transport", transport});
+  fields.push_back({"device_transport", device_transport});
+  // A rank without them would send exactly what the others send quantized.
+  fields.push_back({"CUDA kernels", CudaCodec::is_built() ? "built" : "not built"});
   return fields;
 }
 
@@ -70,7 +78,8 @@ std::string AgoqOptions::repr() const {
   }
   // A tuple of one has a comma at its end.
   out << (quantized_names(core).size() == 1 ? ",)" : ")") << ", algorithm='" << algorithm
-      << "', segment_numel=" << core.segment_numel << ", transport='" << transport << "')";
+      << "', segment_numel=" << core.segment_numel << ", transport='" << transport
+      << "', device_transport='" << device_transport << "')";
   return out.str();
 }
 

@@ -18,6 +18,7 @@ struct AgoqOptions : c10d::Backend::Options {
   agoq::Options core;
   std::string algorithm = "auto";
   std::string transport = "auto";
+  std::string device_transport = "auto";
 
   /// Throws Error(kInvalidArgument) that names the field and what it may be.
   void validate() const;

@@ -36,12 +36,6 @@ void require_pieces(const at::Tensor& whole, const at::Tensor& piece, int size,
                    piece.scalar_type(), "; they must be equal.");
 }
 
-/// Each rank's part of a row-by-row tensor.
-TensorList parts_of(const at::Tensor& whole, int size) {
-  const auto flat = whole.view({-1});
-  return flat.numel() == 0 ? TensorList(static_cast<std::size_t>(size), flat) : flat.chunk(size);
-}
-
 /// Gloo knows no PREMUL_SUM: its callers multiply first and sum then.
 template <typename Options>
 Options as_sum(Options options) {
@@ -66,7 +60,12 @@ Call AgoqBackend::reduction(Operation operation, OpType type, const char* title,
   call.reduce = reduce_op_of(op);
   call.count = count;
   call.reason = why_exact(operation, call.data_type, call.reduce, count, size_, options_->core);
-  if (on_cpu(tensor)) call.factor = factor_of(op);
+  if (on_cpu(tensor) || has_host_factor(op)) {
+    call.factor = factor_of(op);
+  } else {
+    // To read it would make the host wait for the device.
+    call.reason = ExactReason::kReduceOp;
+  }
   return call;
 }
 
@@ -139,6 +138,7 @@ WorkPtr AgoqBackend::allreduce(TensorList& tensors, const c10d::AllreduceOptions
   if (tensor.layout() != at::kStrided) return allreduce_sparse(tensors, options);
   const auto call = reduction(Operation::kAllReduce, OpType::ALLREDUCE, "agoq:all_reduce", tensor,
                               count_of(tensor), options.reduceOp, options.timeout);
+  if (device_serves(call, tensor)) return device_all_reduce(call, tensors);
   if (!on_cpu(tensor)) {
     return exact(call, tensors, tensors, [=](c10d::Backend& backend) mutable {
       return backend.allreduce(tensors, options);
@@ -154,6 +154,7 @@ WorkPtr AgoqBackend::allreduce_coalesced(TensorList& tensors,
   const auto call =
       reduction(Operation::kAllReduce, OpType::ALLREDUCE_COALESCED, "agoq:all_reduce_coalesced",
                 tensors[0], total_count(tensors), options.reduceOp, options.timeout);
+  if (device_serves(call, tensors[0])) return device_all_reduce(call, tensors);
   if (!on_cpu(tensors[0])) {
     return exact(call, tensors, tensors, [=](c10d::Backend& backend) mutable {
       return backend.allreduce_coalesced(tensors, options);
@@ -193,6 +194,7 @@ WorkPtr AgoqBackend::reduce_scatter(TensorList& outputs, std::vector<TensorList>
   const auto call =
       reduction(Operation::kReduceScatter, OpType::REDUCE_SCATTER, "agoq:reduce_scatter", output,
                 total_count(list), options.reduceOp, options.timeout);
+  if (device_serves(call, output)) return device_reduce_scatter({call}, outputs, inputs);
   if (!on_cpu(output)) {
     return exact(call, list, outputs, [=](c10d::Backend& backend) mutable {
       return backend.reduce_scatter(outputs, inputs, options);
@@ -208,6 +210,7 @@ WorkPtr AgoqBackend::_reduce_scatter_base(at::Tensor& output, at::Tensor& input,
   const auto call =
       reduction(Operation::kReduceScatter, OpType::_REDUCE_SCATTER_BASE, "agoq:reduce_scatter",
                 output, count_of(input), options.reduceOp, options.timeout);
+  if (device_serves(call, output)) return device_reduce_scatter({call}, {output}, {{input}});
   if (!on_cpu(output)) {
     return exact(call, {input}, {output}, [=](c10d::Backend& backend) mutable {
       return backend._reduce_scatter_base(output, input, options);
@@ -231,6 +234,13 @@ WorkPtr AgoqBackend::reduce_scatter_tensor_coalesced(TensorList& outputs, Tensor
                               options.reduceOp, options.timeout));
   }
   if (!on_cpu(outputs[0])) {
+    if (const auto served = served_on_device(calls, outputs[0])) {
+      if (*served) return device_reduce_scatter(calls, outputs, in_lists(inputs));
+    } else {
+      return one_by_one(calls.size(), [&](std::size_t i) {
+        return _reduce_scatter_base(outputs[i], inputs[i], options);
+      });
+    }
     return exact(calls[0], inputs, outputs, [=](c10d::Backend& backend) mutable {
       return backend.reduce_scatter_tensor_coalesced(outputs, inputs, options);
     });
@@ -255,6 +265,7 @@ WorkPtr AgoqBackend::allgather(std::vector<TensorList>& outputs, TensorList& inp
                     "; they must be equal.");
   const auto call =
       gathering(OpType::ALLGATHER, "agoq:all_gather", input, total_count(list), options.timeout);
+  if (device_serves(call, input)) return device_all_gather({call}, outputs, inputs);
   if (!on_cpu(input)) {
     return exact(call, inputs, list, [=](c10d::Backend& backend) mutable {
       return backend.allgather(outputs, inputs, options);
@@ -289,6 +300,15 @@ WorkPtr AgoqBackend::allgather_coalesced(std::vector<TensorList>& outputs, Tenso
                               total_count(lists[i]), options.timeout));
   }
   if (!on_cpu(inputs[0])) {
+    if (const auto served = served_on_device(calls, inputs[0])) {
+      if (*served) return device_all_gather(calls, lists, inputs);
+    } else {
+      return one_by_one(calls.size(), [&](std::size_t i) {
+        std::vector<TensorList> list{lists[i]};
+        TensorList input{inputs[i]};
+        return allgather(list, input, options);
+      });
+    }
     return exact(calls[0], inputs, flatten(outputs), [=](c10d::Backend& backend) mutable {
       return backend.allgather_coalesced(outputs, inputs, options);
     });
@@ -312,6 +332,13 @@ WorkPtr AgoqBackend::allgather_into_tensor_coalesced(TensorList& outputs, Tensor
                               count_of(outputs[i]), options.timeout));
   }
   if (!on_cpu(inputs[0])) {
+    if (const auto served = served_on_device(calls, inputs[0])) {
+      if (*served) return device_all_gather(calls, in_lists(outputs), inputs);
+    } else {
+      return one_by_one(calls.size(), [&](std::size_t i) {
+        return _allgather_base(outputs[i], inputs[i], options);
+      });
+    }
     return exact(calls[0], inputs, outputs, [=](c10d::Backend& backend) mutable {
       return outputs.size() == 1
                  ? backend._allgather_base(outputs[0], inputs[0], options)

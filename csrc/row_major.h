@@ -35,6 +35,11 @@ class RowMajorList {
     for (const auto& rows : rows_) all.push_back(rows.data());
     return all;
   }
+  std::vector<at::Tensor> tensors() const {
+    std::vector<at::Tensor> all;
+    for (const auto& rows : rows_) all.push_back(rows.tensor());
+    return all;
+  }
   void write_back() const {
     for (const auto& rows : rows_) rows.write_back();
   }

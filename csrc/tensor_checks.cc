@@ -65,10 +65,24 @@ ReduceOp reduce_op_of(const c10d::ReduceOp& op) {
   }
 }
 
+namespace {
+
+/// By the older of its two names, which every torch since 2.11 knows.
+const c10d::NCCLPreMulSumSupplement* supplement_of(const c10d::ReduceOp& op) {
+  return static_cast<const c10d::NCCLPreMulSumSupplement*>(op.supplement_.get());
+}
+
+}  // namespace
+
+bool has_host_factor(const c10d::ReduceOp& op) {
+  if (op.op_ != c10d::ReduceOp::PREMUL_SUM || !supplement_of(op)) return true;
+  const auto& factor = supplement_of(op)->tensor_factor;
+  return !factor.defined() || factor.is_cpu();
+}
+
 double factor_of(const c10d::ReduceOp& op) {
   if (op.op_ != c10d::ReduceOp::PREMUL_SUM) return 1;
-  // The older of its two names, which every torch since 2.11 knows.
-  const auto* supplement = static_cast<const c10d::NCCLPreMulSumSupplement*>(op.supplement_.get());
+  const auto* supplement = supplement_of(op);
   TORCH_CHECK_VALUE(supplement, "agoq: PREMUL_SUM has no factor; make it with PREMUL_SUM(factor).");
   return supplement->tensor_factor.defined() ? supplement->tensor_factor.item<double>()
                                              : supplement->double_factor;
@@ -112,6 +126,18 @@ std::vector<std::int64_t> counts_of(const std::vector<at::Tensor>& tensors) {
   std::vector<std::int64_t> counts;
   for (const auto& tensor : tensors) counts.push_back(count_of(tensor));
   return counts;
+}
+
+std::vector<at::Tensor> parts_of(const at::Tensor& whole, int size) {
+  const auto flat = whole.view({-1});
+  if (flat.numel() == 0) return std::vector<at::Tensor>(static_cast<std::size_t>(size), flat);
+  return flat.chunk(size);
+}
+
+std::vector<std::vector<at::Tensor>> in_lists(const std::vector<at::Tensor>& tensors) {
+  std::vector<std::vector<at::Tensor>> lists;
+  for (const auto& tensor : tensors) lists.push_back({tensor});
+  return lists;
 }
 
 std::vector<at::Tensor> flatten(const std::vector<std::vector<at::Tensor>>& lists) {

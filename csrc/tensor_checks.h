@@ -15,6 +15,9 @@ DataType data_type_of(const at::Tensor& tensor);
 std::int64_t count_of(const at::Tensor& tensor);
 std::vector<std::int64_t> counts_of(const std::vector<at::Tensor>& tensors);
 ReduceOp reduce_op_of(const c10d::ReduceOp& op);
+/// Whether the host knows the factor of a PREMUL_SUM: it may also be in a tensor of a device. True
+/// for any other op.
+bool has_host_factor(const c10d::ReduceOp& op);
 /// The factor of a PREMUL_SUM, 1 for any other op.
 double factor_of(const c10d::ReduceOp& op);
 
@@ -28,6 +31,10 @@ void require_equal_list(const std::vector<at::Tensor>& list, const at::Tensor& o
                         std::string_view operation);
 /// One tensor where a list of exactly one belongs; throws ValueError.
 at::Tensor& only(std::vector<at::Tensor>& tensors, const char* operation);
+/// Each rank's part of a row-by-row tensor.
+std::vector<at::Tensor> parts_of(const at::Tensor& whole, int size);
+/// Lists of one tensor each.
+std::vector<std::vector<at::Tensor>> in_lists(const std::vector<at::Tensor>& tensors);
 std::vector<at::Tensor> flatten(const std::vector<std::vector<at::Tensor>>& lists);
 
 }  // namespace agoq

@@ -39,6 +39,9 @@ class Options(Backend.Options):
         Elements that travel at once; no result depends on it.
     transport : str
         "auto", "tcp", "shm" or "gloo".
+    device_transport : str
+        What carries CUDA tensors: "auto" (NCCL where torch has it) or "host" (copies in host memory
+        over `transport`; Gloo for exact calls).
     """
 
     format: str
@@ -51,6 +54,7 @@ class Options(Backend.Options):
     algorithm: str
     segment_numel: int
     transport: str
+    device_transport: str
     def __init__(
         self,
         *,
@@ -64,6 +68,7 @@ class Options(Backend.Options):
         algorithm: str = "auto",
         segment_numel: int = 65536,
         transport: str = "auto",
+        device_transport: str = "auto",
     ) -> None: ...
     def clone(self) -> Options: ...
     def __copy__(self) -> Options: ...
@@ -80,8 +85,10 @@ class AgoqBackend(Backend):
         options: Options,
         inner: dict[str, Backend],
         gloo: Backend | None,
+        device_gloo: Backend | None,
         identities: list[str],
         make_backend: Callable[[Store, int, int, Options], Backend],
+        devices: dict[str, Any] = ...,
     ) -> None: ...
     @property
     def options(self) -> Options: ...
@@ -110,6 +117,40 @@ class Codec:
     def isa(self) -> str: ...
     def encoded_bytes(self, count: int) -> int: ...
     def scale_offset(self, count: int) -> int: ...
+    def encode(
+        self, values: int, type: str, count: int, encoded: int, rounding: Rounding
+    ) -> None: ...
+    def decode(self, encoded: int, count: int, values: int, type: str) -> None: ...
+    def decode_accumulate(self, encoded: int, count: int, accumulator: int) -> None: ...
+    def sum_decode(
+        self,
+        pieces: list[int],
+        own: int,
+        own_type: str,
+        own_rank: int,
+        count: int,
+        factor: float,
+        values: int,
+        type: str,
+    ) -> None: ...
+    def sum_encode(
+        self,
+        pieces: list[int],
+        own: int,
+        own_type: str,
+        own_rank: int,
+        count: int,
+        factor: float,
+        encoded: int,
+        values: int,
+        type: str,
+        rounding: Rounding,
+    ) -> None: ...
+
+class CudaCodec:
+    """Functions of `Codec` on device addresses and one stream. Nothing waits for the device."""
+
+    def __init__(self, element: str, block: int, scale: str, stream: int) -> None: ...
     def encode(
         self, values: int, type: str, count: int, encoded: int, rounding: Rounding
     ) -> None: ...

@@ -31,6 +31,7 @@ from agoq_comm.codec import (  # noqa: E402
     decode,
     decode_accumulate,
     encode,
+    reduce_encode,
     sum_decode,
     sum_encode,
 )
@@ -49,6 +50,7 @@ __all__ = [
     "describe",
     "encode",
     "inproc_group",
+    "reduce_encode",
     "register",
     "reset_stats",
     "stats",

@@ -1,4 +1,4 @@
-"""What callers pass for an array, as a torch tensor that shares its memory."""
+"""What callers pass for an array, as a torch tensor that shares its memory, and back."""
 
 from __future__ import annotations
 
@@ -6,29 +6,62 @@ from typing import Any
 
 import torch
 
+from agoq_comm._cuda import as_cuda_tensor, is_cuda_array
+
 ENCODABLE = {torch.float32: "float32", torch.bfloat16: "bfloat16", torch.float16: "float16"}
 
 
-def as_cpu_tensor(x: Any, name: str) -> torch.Tensor:
-    """View `x` as a CPU tensor that shares its memory where it can."""
-    if not isinstance(x, torch.Tensor):
-        if hasattr(x, "__dlpack__") and not _is_read_only(x):
+def as_tensor(x: Any, name: str, *, written: bool = False) -> torch.Tensor:
+    """View `x` as a tensor that shares its memory where it can; where `written`, it must."""
+    if is_cuda_array(x):
+        x = as_cuda_tensor(x, name, written=written)
+    elif not isinstance(x, torch.Tensor):
+        read_only = _is_read_only(x)
+        if written and read_only:
+            raise ValueError(f"{name} is read-only")
+        if hasattr(x, "__dlpack__") and not read_only:
             x = torch.from_dlpack(x)
         else:
             import numpy as np  # Only torch is required; who passes a buffer has NumPy as a rule.
 
             array = np.asarray(x)
             x = torch.from_numpy(array if array.flags.writeable else array.copy())
-    if x.device.type != "cpu":
-        raise ValueError(f"{name} is on {x.device}; this function takes CPU memory")
+    if x.device.type not in ("cpu", "cuda"):
+        raise ValueError(f"{name} is on {x.device}; the codec takes memory of the CPU and of CUDA")
     if x.layout != torch.strided:
         raise ValueError(f"{name} has layout {x.layout}; only dense tensors are encoded")
     return x
 
 
+def as_cpu_tensor(x: Any, name: str) -> torch.Tensor:
+    """View `x` as a CPU tensor that shares its memory where it can."""
+    if is_cuda_array(x):
+        raise ValueError(f"{name} is on a CUDA device; this function takes CPU memory")
+    return as_tensor(x, name)
+
+
 def _is_read_only(x: Any) -> bool:
     flags = getattr(x, "flags", None)
     return flags is not None and not flags.writeable
+
+
+def namespace_of(x: Any) -> Any:
+    """Return the array library of `x`, by the array API, or None for torch and for buffers."""
+    if isinstance(x, torch.Tensor) or not hasattr(x, "__array_namespace__"):
+        return None
+    return x.__array_namespace__()
+
+
+def as_array(tensor: torch.Tensor, namespace: Any) -> Any:
+    """View a tensor as an array of `namespace`; as it is where that library has no such type."""
+    if namespace is None:
+        return tensor
+    if namespace.__name__ == "numpy":
+        return tensor if tensor.dtype == torch.bfloat16 else tensor.numpy()
+    try:
+        return namespace.from_dlpack(tensor)
+    except (BufferError, TypeError, ValueError, RuntimeError):
+        return tensor
 
 
 def encodable_name(tensor: torch.Tensor, name: str) -> str:
@@ -41,13 +74,17 @@ def encodable_name(tensor: torch.Tensor, name: str) -> str:
         ) from None
 
 
-def output(out: Any, shape: torch.Size, dtype: torch.dtype) -> torch.Tensor:
+def output(
+    out: Any, shape: torch.Size, dtype: torch.dtype, device: torch.device, name: str = "out"
+) -> torch.Tensor:
     """Check memory for a result, or make it."""
     if out is None:
-        return torch.empty(shape, dtype=dtype)
-    out = as_cpu_tensor(out, "out")
+        return torch.empty(shape, dtype=dtype, device=device)
+    out = as_tensor(out, name, written=True)
     if out.shape != shape or not out.is_contiguous():
         raise ValueError(
-            f"out must be contiguous and of shape {tuple(shape)}, not {tuple(out.shape)}"
+            f"{name} must be contiguous and of shape {tuple(shape)}, not {tuple(out.shape)}"
         )
+    if out.device != device:
+        raise ValueError(f"{name} is on {out.device}, but what is decoded on {device}")
     return out

@@ -14,7 +14,7 @@ from agoq_comm import _C
 
 _logger = logging.getLogger("agoq_comm")
 
-# Device types that the backend is registered for; CUDA needs NCCL and a GPU when it is used.
+# Device types that the backend is registered for; CUDA needs a GPU when it is used.
 _DEVICES = ["cpu", "cuda"]
 
 
@@ -50,12 +50,18 @@ def _make(store: Store, rank: int, size: int, options: _C.Options) -> _C.AgoqBac
         store=PrefixStore("agoq/handshake", store), rank=rank, size=size, options=options
     )
     inner = {"cpu": _make_gloo(PrefixStore("agoq/gloo", store), rank, size, options)}
-    if dist.is_nccl_available() and torch.cuda.is_available():
-        inner["cuda"] = _make_nccl(PrefixStore("agoq/nccl", store), rank, size, options)
-    # Messages of our transport and the user's must never match: it gets a Gloo of its own.
-    gloo = None
+    # Messages of our transports and the user's must never match: each gets a Gloo of its own.
+    gloo = device_gloo = None
     if _C.carries_over_gloo(options.transport):
         gloo = _make_gloo(PrefixStore("agoq/transport", store), rank, size, options)
+    if torch.cuda.is_available():
+        if dist.is_nccl_available() and options.device_transport == "auto":
+            inner["cuda"] = _make_nccl(PrefixStore("agoq/nccl", store), rank, size, options)
+        else:
+            inner["cuda"] = _make_gloo(PrefixStore("agoq/cuda", store), rank, size, options)
+            if gloo is not None:
+                place = PrefixStore("agoq/device_transport", store)
+                device_gloo = _make_gloo(place, rank, size, options)
     backend = _C.AgoqBackend(
         store=PrefixStore("agoq/mesh", store),
         rank=rank,
@@ -63,6 +69,7 @@ def _make(store: Store, rank: int, size: int, options: _C.Options) -> _C.AgoqBac
         options=options,
         inner=inner,
         gloo=gloo,
+        device_gloo=device_gloo,
         identities=identities,
         make_backend=_make,
     )

@@ -1,8 +1,12 @@
-"""The codec on CPU arrays: numbers to encoded bytes and back.
+"""The codec on arrays: numbers to encoded bytes and back.
 
-All functions take CPU torch tensors, NumPy arrays, or anything else with DLPack or the buffer
-protocol, of fp32, bf16 or fp16 and of any shape, and return torch tensors. They compute the same
-bits on every machine; ``docs/numerics.md`` states them.
+All functions take torch tensors, NumPy arrays, and anything else with DLPack, the buffer protocol
+or ``__cuda_array_interface__`` (CuPy, JAX, Numba), of fp32, bf16 or fp16 and of any shape. They
+compute the same bits on every machine and device; ``docs/numerics.md`` states them.
+
+Results are arrays of the library that the numbers came from, where it follows the array API and has
+the type; else torch tensors. What is on a CUDA device stays there: kernels are put on the caller's
+current stream, or on the one that `stream` names, and the call returns at once.
 
 The method is that of AGoQ (arXiv 2605.00539): symmetric integer codes in blocks that share one
 scale, and sums in fp32.
@@ -10,16 +14,16 @@ scale, and sums in fp32.
 
 from __future__ import annotations
 
-import functools
-import math
+import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
-from agoq_comm import _C
-from agoq_comm._arrays import as_cpu_tensor, encodable_name, output
+from agoq_comm._arrays import as_array, as_tensor, encodable_name, namespace_of, output
+from agoq_comm._cuda import caller_stream
+from agoq_comm._encoded import Encoded, StochasticRounding, core_rounding, cpu_codec, kernels
 
 __all__ = [
     "Encoded",
@@ -27,111 +31,10 @@ __all__ = [
     "decode",
     "decode_accumulate",
     "encode",
+    "reduce_encode",
     "sum_decode",
     "sum_encode",
 ]
-
-
-@dataclass(frozen=True)
-class StochasticRounding:
-    """Rounding up with a probability equal to the distance: unbiased, and repeatable.
-
-    Philox4x32-10 counters are keyed by all the fields, so the same fields give the same bytes.
-
-    Parameters
-    ----------
-    seed : int
-        In [0, 2**64). A call that must be independent of another one differs in some field.
-    call, rank, stage : int
-        In [0, 2**32). Free to choose; collectives count their calls, pass their rank, and use
-        stage 1 for the reduced chunk.
-    first_element : int
-        Index of the first element within the whole buffer, for a buffer encoded in parts.
-    """
-
-    seed: int
-    call: int = 0
-    rank: int = 0
-    stage: int = 0
-    first_element: int = 0
-
-
-@dataclass(frozen=True)
-class Encoded:
-    """Encoded bytes, and what it takes to decode them.
-
-    Parameters
-    ----------
-    data : torch.Tensor
-        uint8, 1-D: the codes of all elements, 0 to 3 zero bytes, then one scale a block.
-    shape : torch.Size
-        Of the numbers.
-    dtype : torch.dtype
-        Of the numbers, before they were encoded; `decode` returns it unless asked for another.
-    format : str
-        Element format of the codes, e.g. ``"int8"``.
-    block : int
-        Elements that share a scale.
-    scale : str
-        Scale type: ``"bf16"`` or ``"fp32"``.
-    """
-
-    data: torch.Tensor
-    shape: torch.Size
-    dtype: torch.dtype
-    format: str = "int8"
-    block: int = 128
-    scale: str = "bf16"
-
-    def __post_init__(self) -> None:
-        if self.data.dtype != torch.uint8 or self.data.dim() != 1 or self.data.is_cuda:
-            raise ValueError("Encoded.data must be a 1-D uint8 tensor on the CPU")
-        expected = self._codec().encoded_bytes(self.numel())
-        if self.data.numel() != expected or not self.data.is_contiguous():
-            raise ValueError(
-                f"Encoded.data must be {expected} contiguous bytes for shape {tuple(self.shape)} "
-                f"in {self.format}/{self.block}/{self.scale}, not {self.data.numel()}"
-            )
-
-    def _codec(self, isa: str | None = None) -> _C.Codec:
-        return _codec(self.format, self.block, self.scale, isa)
-
-    def numel(self) -> int:
-        """Number of elements."""
-        return math.prod(self.shape)
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of `data`."""
-        return self.data.numel()
-
-    @property
-    def codes(self) -> torch.Tensor:
-        """A view of the codes' bytes: int8, 1-D."""
-        return self.data[: self.numel()].view(torch.int8)
-
-    @property
-    def scales(self) -> torch.Tensor:
-        """A view of the scales: bf16 or fp32, one a block."""
-        dtype = torch.bfloat16 if self.scale == "bf16" else torch.float32
-        return self.data[self._codec().scale_offset(self.numel()) :].view(dtype)
-
-
-@functools.lru_cache(maxsize=64)
-def _codec(format: str, block: int, scale: str, isa: str | None) -> _C.Codec:
-    return _C.Codec(format, block, scale, isa)
-
-
-def _rounding(rounding: StochasticRounding | None) -> _C.Rounding:
-    result = _C.Rounding()
-    if rounding is not None:
-        result.stochastic = True
-        result.seed = rounding.seed
-        result.call = rounding.call
-        result.rank = rounding.rank
-        result.stage = rounding.stage
-        result.first_element = rounding.first_element
-    return result
 
 
 def encode(
@@ -142,6 +45,7 @@ def encode(
     scale: str = "bf16",
     rounding: StochasticRounding | None = None,
     isa: str | None = None,
+    stream: Any = None,
 ) -> Encoded:
     """Encode an array.
 
@@ -158,7 +62,10 @@ def encode(
     rounding : StochasticRounding, optional
         Rounds half to even by default.
     isa : {"scalar", "avx2", "avx512"}, optional
-        Kernels to use; the result does not depend on it.
+        CPU kernels to use; the result does not depend on it.
+    stream : int or object, optional
+        For an array on a CUDA device: the stream of torch, CuPy or Numba to work on, or its
+        address. By default the current stream of CuPy for its arrays, else that of torch.
 
     Returns
     -------
@@ -170,15 +77,20 @@ def encode(
     TypeError
         `x` has another dtype.
     ValueError
-        `x` is not dense CPU memory, or the format is none there is.
+        `x` is not dense, or the format is none there is.
+    NotImplementedError
+        `x` is on a CUDA device, and this build has no kernels for it.
     """
-    x = as_cpu_tensor(x, "x").detach().contiguous()
-    codec = _codec(format, block, scale, isa)
-    data = torch.empty(codec.encoded_bytes(x.numel()), dtype=torch.uint8)
-    codec.encode(
-        x.data_ptr(), encodable_name(x, "x"), x.numel(), data.data_ptr(), _rounding(rounding)
-    )
-    return Encoded(data, x.shape, x.dtype, format, block, scale)
+    with caller_stream(x, stream, namespace_of(x)) as handle:
+        values = as_tensor(x, "x").detach().contiguous()
+        type_name = encodable_name(values, "x")
+        codec = kernels(values.device, format, block, scale, isa, handle)
+        size = cpu_codec(format, block, scale, None).encoded_bytes(values.numel())
+        data = torch.empty(size, dtype=torch.uint8, device=values.device)
+        codec.encode(
+            values.data_ptr(), type_name, values.numel(), data.data_ptr(), core_rounding(rounding)
+        )
+    return Encoded(data, values.shape, values.dtype, format, block, scale, namespace_of(x))
 
 
 def decode(
@@ -187,7 +99,8 @@ def decode(
     dtype: torch.dtype | None = None,
     out: Any = None,
     isa: str | None = None,
-) -> torch.Tensor:
+    stream: Any = None,
+) -> Any:
     """Decode to numbers: code times scale, exact in fp32, rounded once to the result's dtype.
 
     Parameters
@@ -198,22 +111,29 @@ def decode(
         fp32, bf16 or fp16; `encoded.dtype` by default. Ignored where `out` is given.
     out : array_like, optional
         Contiguous memory of `encoded.shape` to decode into.
-    isa : str, optional
+    isa, stream : optional
         See `encode`.
 
     Returns
     -------
-    torch.Tensor
-        Of `encoded.shape`. A block that held a NaN or an infinity is all NaN.
+    array
+        Of `encoded.shape`; `out` itself where it is given. A block that held a NaN or an infinity
+        is all NaN.
     """
-    out = output(out, encoded.shape, dtype or encoded.dtype)
-    encoded._codec(isa).decode(
-        encoded.data.data_ptr(), encoded.numel(), out.data_ptr(), encodable_name(out, "out")
-    )
-    return out
+    with encoded.on_stream(stream) as handle:
+        target = output(out, encoded.shape, dtype or encoded.dtype, encoded.data.device)
+        encoded.kernels(isa, handle).decode(
+            encoded.data.data_ptr(),
+            encoded.numel(),
+            target.data_ptr(),
+            encodable_name(target, "out"),
+        )
+        return as_array(target, encoded.namespace) if out is None else out
 
 
-def decode_accumulate(encoded: Encoded, accumulator: Any, *, isa: str | None = None) -> Any:
+def decode_accumulate(
+    encoded: Encoded, accumulator: Any, *, isa: str | None = None, stream: Any = None
+) -> Any:
     """Add decoded numbers to an fp32 accumulator, in place.
 
     Parameters
@@ -222,7 +142,7 @@ def decode_accumulate(encoded: Encoded, accumulator: Any, *, isa: str | None = N
         What is added.
     accumulator : array_like
         fp32, contiguous, of `encoded.shape`.
-    isa : str, optional
+    isa, stream : optional
         See `encode`.
 
     Returns
@@ -230,13 +150,22 @@ def decode_accumulate(encoded: Encoded, accumulator: Any, *, isa: str | None = N
     array_like
         `accumulator`.
     """
-    target = output(accumulator, encoded.shape, torch.float32)
-    if target.dtype != torch.float32:
-        raise TypeError(f"accumulator must be float32, not {target.dtype}")
-    encoded._codec(isa).decode_accumulate(
-        encoded.data.data_ptr(), encoded.numel(), target.data_ptr()
-    )
+    with encoded.on_stream(stream) as handle:
+        device = encoded.data.device
+        target = output(accumulator, encoded.shape, torch.float32, device, "accumulator")
+        if target.dtype != torch.float32:
+            raise TypeError(f"accumulator must be float32, not {target.dtype}")
+        encoded.kernels(isa, handle).decode_accumulate(
+            encoded.data.data_ptr(), encoded.numel(), target.data_ptr()
+        )
     return accumulator
+
+
+def _first_encoded(pieces: Sequence[Any]) -> Encoded:
+    for piece in pieces:
+        if isinstance(piece, Encoded):
+            return piece
+    raise ValueError("pieces must hold at least one Encoded")
 
 
 @dataclass(frozen=True)
@@ -251,9 +180,7 @@ class _Pieces:
     @classmethod
     def of(cls, pieces: Sequence[Any]) -> _Pieces:
         encoded = [piece for piece in pieces if isinstance(piece, Encoded)]
-        if not encoded:
-            raise ValueError("pieces must hold at least one Encoded")
-        like = encoded[0]
+        like = _first_encoded(pieces)
         for piece in encoded:
             for field in ("shape", "format", "block", "scale"):
                 if getattr(piece, field) != getattr(like, field):
@@ -261,6 +188,11 @@ class _Pieces:
                         f"all pieces must have one {field}, not {getattr(like, field)} and "
                         f"{getattr(piece, field)}"
                     )
+            if piece.data.device != like.data.device:
+                raise ValueError(
+                    f"all pieces must be on one device, not {like.data.device} and "
+                    f"{piece.data.device}"
+                )
         addresses, own, own_rank = [], None, -1
         for rank, piece in enumerate(pieces):
             if isinstance(piece, Encoded):
@@ -268,7 +200,11 @@ class _Pieces:
                 continue
             if own is not None:
                 raise ValueError("at most one of the pieces may be numbers; encode the others")
-            own, own_rank = as_cpu_tensor(piece, f"pieces[{rank}]").detach().contiguous(), rank
+            own, own_rank = as_tensor(piece, f"pieces[{rank}]").detach().contiguous(), rank
+            if own.device != like.data.device:
+                raise ValueError(
+                    f"pieces[{rank}] is on {own.device}, the others on {like.data.device}"
+                )
             if own.shape != like.shape:
                 raise ValueError(
                     f"pieces[{rank}] has shape {tuple(own.shape)}, the others {tuple(like.shape)}"
@@ -293,7 +229,8 @@ def sum_decode(
     dtype: torch.dtype | None = None,
     out: Any = None,
     isa: str | None = None,
-) -> torch.Tensor:
+    stream: Any = None,
+) -> Any:
     """Sum pieces in fp32, in the order given, and round the sum once.
 
     Parameters
@@ -307,25 +244,27 @@ def sum_decode(
         Of the result; that of the first `Encoded` by default. Ignored where `out` is given.
     out : array_like, optional
         Contiguous memory of the pieces' shape. May be the memory of the piece that is numbers.
-    isa : str, optional
+    isa, stream : optional
         See `encode`.
 
     Returns
     -------
-    torch.Tensor
-        The sum.
+    array
+        The sum; `out` itself where it is given.
     """
-    arguments = _Pieces.of(pieces)
-    out = output(out, arguments.like.shape, dtype or arguments.like.dtype)
-    arguments.like._codec(isa).sum_decode(
-        arguments.addresses,
-        *arguments.own_arguments(),
-        arguments.like.numel(),
-        factor,
-        out.data_ptr(),
-        encodable_name(out, "out"),
-    )
-    return out
+    like = _first_encoded(pieces)
+    with like.on_stream(stream) as handle:
+        arguments = _Pieces.of(pieces)
+        target = output(out, like.shape, dtype or like.dtype, like.data.device)
+        like.kernels(isa, handle).sum_decode(
+            arguments.addresses,
+            *arguments.own_arguments(),
+            like.numel(),
+            factor,
+            target.data_ptr(),
+            encodable_name(target, "out"),
+        )
+        return as_array(target, like.namespace) if out is None else out
 
 
 def sum_encode(
@@ -335,6 +274,7 @@ def sum_encode(
     rounding: StochasticRounding | None = None,
     out: Any = None,
     isa: str | None = None,
+    stream: Any = None,
 ) -> Encoded:
     """Sum pieces in fp32, in the order given, and encode the sum.
 
@@ -349,7 +289,7 @@ def sum_encode(
     out : array_like, optional
         Receives the decoded result, in its own dtype: what every holder of the result decodes.
         Contiguous, of the pieces' shape; may be the memory of the piece that is numbers.
-    isa : str, optional
+    isa, stream : optional
         See `encode`.
 
     Returns
@@ -357,20 +297,24 @@ def sum_encode(
     Encoded
         The sum.
     """
-    arguments = _Pieces.of(pieces)
-    like = arguments.like
-    target = None if out is None else output(out, like.shape, like.dtype)
-    codec = like._codec(isa)
-    data = torch.empty(codec.encoded_bytes(like.numel()), dtype=torch.uint8)
-    codec.sum_encode(
-        arguments.addresses,
-        *arguments.own_arguments(),
-        like.numel(),
-        factor,
-        data.data_ptr(),
-        0 if target is None else target.data_ptr(),
-        "float32" if target is None else encodable_name(target, "out"),
-        _rounding(rounding),
-    )
+    like = _first_encoded(pieces)
+    with like.on_stream(stream) as handle:
+        arguments = _Pieces.of(pieces)
+        target = None if out is None else output(out, like.shape, like.dtype, like.data.device)
+        data = torch.empty_like(like.data)
+        like.kernels(isa, handle).sum_encode(
+            arguments.addresses,
+            *arguments.own_arguments(),
+            like.numel(),
+            factor,
+            data.data_ptr(),
+            0 if target is None else target.data_ptr(),
+            "float32" if target is None else encodable_name(target, "out"),
+            core_rounding(rounding),
+        )
     dtype = like.dtype if target is None else target.dtype
-    return Encoded(data, like.shape, dtype, like.format, like.block, like.scale)
+    return dataclasses.replace(like, data=data, dtype=dtype)
+
+
+# The name of the fused kernel in the literature: pieces are reduced and encoded in one pass.
+reduce_encode = sum_encode

@@ -25,6 +25,7 @@ DEFAULTS = {
     "algorithm": "auto",
     "segment_numel": 65536,
     "transport": "auto",
+    "device_transport": "auto",
 }
 OTHERS = {
     "block": 512,
@@ -36,6 +37,7 @@ OTHERS = {
     "algorithm": "flat",
     "segment_numel": 1,
     "transport": "gloo",
+    "device_transport": "host",
 }
 WRONG = {
     "format": "int3",
@@ -47,6 +49,7 @@ WRONG = {
     "algorithm": "ring",
     "segment_numel": 0,
     "transport": "pigeon",
+    "device_transport": "pigeon",
 }
 
 

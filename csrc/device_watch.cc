@@ -1,0 +1,148 @@
+#include "device_watch.h"
+
+#include <pthread.h>
+
+#include <utility>
+
+#include "agoqcomm/error.h"
+#include "errors.h"
+
+namespace agoq {
+namespace {
+
+constexpr std::chrono::milliseconds kInterval{100};
+
+/// Whether `a` is `b` or before it, for numbers that wrap around.
+bool not_after(DeviceWatch::Number a, DeviceWatch::Number b) {
+  return static_cast<std::int32_t>(b - a) >= 0;
+}
+
+}  // namespace
+
+DeviceWatch::DeviceWatch(DeviceRuntime& runtime, FindError find_error, Fail fail)
+    : runtime_(runtime),
+      find_error_(std::move(find_error)),
+      fail_(std::move(fail)),
+      word_(static_cast<std::uint32_t*>(runtime.allocate_pinned(sizeof(std::uint32_t)))) {
+  *word_ = 0;
+  thread_ = std::thread([this] { run(); });
+}
+
+DeviceWatch::~DeviceWatch() {
+  stop();
+  // Else the stream may still write to it.
+  if (is_done(last_)) runtime_.free_pinned(word_);
+}
+
+void DeviceWatch::stop() {
+  {
+    std::lock_guard lock(mutex_);
+    stopped_ = true;
+  }
+  changed_.notify_one();
+  if (thread_.joinable()) thread_.join();
+  call_back();
+}
+
+DeviceWatch::Number DeviceWatch::end_call(void* stream, std::string what,
+                                          std::chrono::milliseconds timeout) {
+  std::lock_guard lock(mutex_);
+  runtime_.write_value(word_, last_ + 1, stream);
+  entries_.push_back({++last_, std::move(what), timeout, Clock::now() + timeout});
+  changed_.notify_one();
+  return last_;
+}
+
+bool DeviceWatch::is_done(Number number) const {
+  return not_after(number, std::atomic_ref(*word_).load(std::memory_order_acquire));
+}
+
+std::exception_ptr DeviceWatch::error(Number number) const {
+  std::lock_guard lock(mutex_);
+  return error_ && not_after(first_failed_, number) ? error_ : nullptr;
+}
+
+void DeviceWatch::on_end(Number number, std::function<void(std::exception_ptr)> then) {
+  {
+    std::lock_guard lock(mutex_);
+    callbacks_.push_back({number, std::move(then)});
+  }
+  changed_.notify_one();
+}
+
+void DeviceWatch::fail_all(const std::exception_ptr& error) {
+  std::lock_guard lock(mutex_);
+  if (error_) return;
+  while (!entries_.empty() && is_done(entries_.front().number)) entries_.pop_front();
+  error_ = error;
+  first_failed_ = entries_.empty() ? last_ + 1 : entries_.front().number;
+  entries_.clear();
+  changed_.notify_one();
+}
+
+bool DeviceWatch::drain(std::chrono::milliseconds limit) const {
+  const auto deadline = Clock::now() + limit;
+  Number last;
+  {
+    std::lock_guard lock(mutex_);
+    last = last_;
+  }
+  while (!is_done(last)) {
+    if (Clock::now() > deadline) return false;
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  return true;
+}
+
+std::string DeviceWatch::look() {
+  {
+    std::lock_guard lock(mutex_);
+    while (!entries_.empty() && is_done(entries_.front().number)) entries_.pop_front();
+    if (entries_.empty()) return {};
+    const auto& first = entries_.front();
+    if (Clock::now() > first.deadline) {
+      return first.what + " Timed out after " + std::to_string(first.timeout.count()) + " ms.";
+    }
+  }
+  return find_error_();
+}
+
+void DeviceWatch::call_back() {
+  std::deque<Callback> ready;
+  {
+    std::lock_guard lock(mutex_);
+    for (auto callback = callbacks_.begin(); callback != callbacks_.end();) {
+      const bool failed = error_ && not_after(first_failed_, callback->number);
+      if (!stopped_ && !failed && !is_done(callback->number)) {
+        ++callback;
+        continue;
+      }
+      ready.push_back(std::move(*callback));
+      callback = callbacks_.erase(callback);
+    }
+  }
+  for (const auto& callback : ready) callback.then(error(callback.number));
+}
+
+void DeviceWatch::run() {
+  pthread_setname_np(pthread_self(), "agoq_watch");
+  std::unique_lock lock(mutex_);
+  while (!stopped_) {
+    changed_.wait(lock, [this] { return stopped_ || !entries_.empty() || !callbacks_.empty(); });
+    changed_.wait_for(lock, kInterval, [this] { return stopped_; });
+    lock.unlock();
+    const auto reason = look();
+    if (!reason.empty()) {
+      try {
+        throw_backend_error(reason);
+      } catch (...) {
+        fail_all(std::current_exception());
+      }
+      fail_(reason);
+    }
+    call_back();
+    lock.lock();
+  }
+}
+
+}  // namespace agoq
