@@ -7,6 +7,7 @@
 #   make format  writes the formatting that lint asks for
 #   make bench   benchmarks, recorded as JSON in bench/results/
 #   make bench-links  the same over slow links, beside MPIs and oneCCL: needs root; 20 minutes
+#   make scaling  what the cost model says of 8 to 4096 ranks, drawn and tabulated in docs/
 #   make clean   removes everything that make has made
 
 TORCH ?= torch==2.13.0
@@ -181,12 +182,25 @@ $(peers_stamp): $(wheel_stamp)
 	cd bench && $(BIN)/python -m linklab peers
 	touch $@
 
-.PHONY: bench-links
+.PHONY: bench-links plan-validation scaling
 bench-links: $(wheel_stamp) $(peers_stamp)
-	cd bench && $(BIN)/python -m linklab table --check; status=$$?; cd .. && \
-	  $(BIN)/python -m agoq_comm.plan fit bench/results/linklab.json >bench/results/plan.json && \
-	  $(BIN)/python -m agoq_comm.plan validate bench/results/linklab.json >bench/results/plan.md && \
-	  exit $$status
+	cd bench && $(BIN)/python -m linklab table; echo $$? >../build/linklab-status
+	tools/fill_page.py docs/benchmarks.md links <bench/results/linklab.md
+	$(MAKE) plan-validation
+	exit $$(cat build/linklab-status)
+
+plan := $(BIN)/python -m agoq_comm.plan
+
+plan-validation: $(wheel_stamp)
+	$(plan) fit bench/results/linklab.json >bench/results/plan.json
+	$(plan) validate bench/results/linklab.json >bench/results/plan.md
+	tools/fill_page.py docs/scaling.md validation <bench/results/plan.md
+
+scaling: $(wheel_stamp)
+	$(plan) scaling --out docs/figures/scaling_cpu.png | \
+	  tools/fill_page.py docs/scaling.md cpu
+	$(plan) scaling --compute 100 --within 300GB --out docs/figures/scaling_gpu.png | \
+	  tools/fill_page.py docs/scaling.md gpu
 
 # --- clean -----------------------------------------------------------------------------------
 

@@ -159,7 +159,7 @@ def _table(arguments: argparse.Namespace) -> int:
         if arguments.keep and arguments.json.exists():
             table.keep_rows(results, json.loads(arguments.json.read_text()))
         table.write_json(arguments.json, results)
-        table.write(arguments.markdown, markdown.rows(results))
+        table.write(arguments.markdown, markdown.page(results, _codec()))
     figure.draw(results, arguments.plot)
     wrong = table.problems(results)
     for problem in wrong:
@@ -170,8 +170,13 @@ def _table(arguments: argparse.Namespace) -> int:
 
 
 def _targets(results: dict[str, Any]) -> None:
-    codec = _RESULTS / "codec.json"
-    _say(markdown.verdicts(results, json.loads(codec.read_text()) if codec.exists() else None))
+    _say(markdown.verdicts(results, _codec()))
+
+
+def _codec() -> dict[str, Any] | None:
+    """What codec_bench has recorded, for the targets of the codec."""
+    path = _RESULTS / "codec.json"
+    return json.loads(path.read_text()) if path.exists() else None
 
 
 def main() -> int:
@@ -186,7 +191,7 @@ def main() -> int:
         if arguments.what == "targets":
             results = json.loads(arguments.json.read_text())
             _targets(results)
-            return 0 if all(v.met is not False for v in targets.check(results, None)) else 1
+            return 0 if all(v.met is not False for v in targets.check(results, _codec())) else 1
         if arguments.what == "table":
             return _table(arguments)
         lab = Lab(arguments.hosts, arguments.per_host, arguments.rate)

@@ -67,3 +67,9 @@ def verdicts(results: dict[str, Any], codec: dict[str, Any] | None) -> str:
         measured = "-" if verdict.measured is None else f"{verdict.measured:.2f}"
         lines.append(_line([verdict.what, verdict.wanted, measured, verdict.word]))
     return "\n".join(lines) + "\n"
+
+
+def page(results: dict[str, Any], codec: dict[str, Any] | None) -> str:
+    """Return both, for a reader who was not there."""
+    machine = f"{results['cores']} cores, {results['machine']}, Linux {results['kernel']}"
+    return f"{verdicts(results, codec)}\nAll rows, on {machine}:\n\n{rows(results)}"

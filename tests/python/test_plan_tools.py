@@ -6,6 +6,8 @@ import argparse
 import dataclasses
 import json
 import statistics
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -167,3 +169,22 @@ def test_scaling_is_drawn_and_tabulated(tmp_path: Path) -> None:
     lines = scaling.table(found).splitlines()
     assert lines[0] == "| ranks | 10 Gbit/s | 100 Gbit/s |" and len(lines) == 4
     assert found[2].faster > 1, "eight nodes at 10 Gbit/s"
+
+
+def test_a_page_is_filled_between_its_marks(tmp_path: Path) -> None:
+    tool = Path(__file__).resolve().parents[2] / "tools" / "fill_page.py"
+    page = tmp_path / "page.md"
+    page.write_text("before\n<!-- a: begin -->\nold\n<!-- a: end -->\nafter\n")
+    for text in ("new", "newer"):
+        subprocess.run(
+            [sys.executable, str(tool), str(page), "a"], input=text, text=True, check=True
+        )
+    assert page.read_text() == ("before\n<!-- a: begin -->\n\nnewer\n\n<!-- a: end -->\nafter\n")
+    done = subprocess.run(
+        [sys.executable, str(tool), str(page), "b"],
+        input="",
+        text=True,
+        capture_output=True,
+        check=False,
+    )
+    assert done.returncode == 1 and "no section 'b'" in done.stderr
