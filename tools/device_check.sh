@@ -1,10 +1,12 @@
 #!/usr/bin/env bash
 # What only a GPU can show, in a few minutes: builds the kernels for this machine's GPU, runs their
-# tests on it, again under the four tools of compute-sanitizer, and measures them. Ends with
+# tests on it, again under the four tools of compute-sanitizer, then the collectives of several ranks
+# that share it (also staged, in graphs, over NCCL), and measures. Ends with
 # "N passed, N failed" and a status that is 0 only where none failed. On a machine without a GPU it
 # says that nothing was run, and its status is 77, which ctest and others take for "skipped".
 #
-# Needs nvcc and cmake. Logs, and the roofline as JSON, go to $OUT (build/device by default).
+# Needs nvcc and cmake; the torch backend is checked where python3 has torch. Logs, and the roofline
+# as JSON, go to $OUT (build/device by default).
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -50,8 +52,8 @@ architecture=$(cut -d, -f2 <<<"$gpu" | tr -d ' .')
 # The device tests need no GoogleTest, so that a bare machine will do.
 step configure 60 cmake -S . -B "$TREE" -DAGOQ_CUDA=ON "-DAGOQ_CUDA_ARCHS=$architecture-real" \
   -DAGOQ_BUILD_DEVICE_TESTS=ON || finish
-step build 240 cmake --build "$TREE" -j "$(nproc)" --target kernels_device_test kernel_roofline ||
-  finish
+step build 240 cmake --build "$TREE" -j "$(nproc)" \
+  --target kernels_device_test kernel_roofline device_world_check || finish
 
 step kernels 60 "$TREE/tests/cuda/kernels_device_test"
 if command -v compute-sanitizer >/dev/null; then
@@ -63,6 +65,29 @@ else
   failed=$((failed + 1))
   echo "FAILED  compute-sanitizer is not installed, so its four tools have not run"
 fi
+# The torch backend from the same tree, where there is a torch for this GPU.
+package=$PWD/$TREE/package
+build_package() {
+  cmake -S . -B "$TREE" -DAGOQ_BUILD_PYTHON=ON -DCMAKE_INSTALL_LIBDIR=lib &&
+    cmake --build "$TREE" -j "$(nproc)" &&
+    cmake --install "$TREE" --prefix "$package/agoq_comm" &&
+    cp -r python/agoq_comm "$package/"
+}
+if python3 -c 'import sys, torch; sys.exit(not torch.cuda.is_available())' 2>/dev/null; then
+  export -f build_package
+  export TREE package
+  step torch_build 240 bash -c build_package &&
+    step torch 180 env PYTHONPATH="$package" python3 tests/cuda/torch_device_check.py
+else
+  echo "skipped torch: python3 has no torch that sees this GPU"
+fi
+# NCCL of the Python packages, where no other is named.
+if [[ -z ${AGOQ_NCCL_PATH:-} ]] &&
+  folder=$(python3 -c 'import nvidia.nccl as nccl; print(list(nccl.__path__)[0])' 2>/dev/null); then
+  export AGOQ_NCCL_PATH=$folder/lib/libnccl.so.2
+fi
+step collectives 90 "$TREE/tests/cuda/device_world_check" "$OUT/launch.json"
+grep -v '^passed' "$OUT/collectives.log"
 step roofline 60 "$TREE/tests/cuda/kernel_roofline" "$OUT/roofline.json"
 cat "$OUT/roofline.log"
 finish

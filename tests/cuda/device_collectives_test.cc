@@ -12,8 +12,8 @@ class DeviceCollectives : public ::testing::TestWithParam<int> {};
 TEST_P(DeviceCollectives, EqualTheHostsUnderManySchedules) {
   const int size = GetParam();
   const std::vector<CollectiveCall> calls = mixed_calls(size);
-  const Options options = quantize_all();
-  const Results expected = host_results(calls, size, options);
+  const Options options = quantize_everything();
+  const CallResults expected = host_results(calls, size, options);
   for (unsigned seed = 0; seed < 36; ++seed) {
     FakeDevice device(seed);
     FakeWorld world(device, size, options, kShortSegment);
@@ -24,10 +24,10 @@ TEST_P(DeviceCollectives, EqualTheHostsUnderManySchedules) {
 TEST_P(DeviceCollectives, RoundStochasticallyByTheSameNumbers) {
   const int size = GetParam();
   const std::vector<CollectiveCall> calls = mixed_calls(size);
-  Options options = quantize_all();
+  Options options = quantize_everything();
   options.stochastic_rounding = true;
   options.seed = 7;
-  const Results expected = host_results(calls, size, options);
+  const CallResults expected = host_results(calls, size, options);
   for (unsigned seed = 0; seed < 6; ++seed) {
     FakeDevice device(seed);
     FakeWorld world(device, size, options, kShortSegment);
@@ -39,8 +39,8 @@ INSTANTIATE_TEST_SUITE_P(Sizes, DeviceCollectives, ::testing::Values(1, 2, 3, 4,
 
 TEST(DeviceCollectives, NoResultDependsOnTheSegment) {
   const std::vector<CollectiveCall> calls = mixed_calls(3);
-  const Options options = quantize_all();
-  const Results expected = host_results(calls, 3, options);
+  const Options options = quantize_everything();
+  const CallResults expected = host_results(calls, 3, options);
   for (const std::int64_t segment : {0, 1, 256, 640, 100000}) {
     FakeDevice device(1);
     FakeWorld world(device, 3, options, segment);
@@ -58,7 +58,7 @@ TEST(DeviceCollectives, AnExactAllGatherMovesTheValues) {
                    .family = Family::kRandomBits});
   Options options;
   options.quantize_all_gather = false;
-  const Results expected = host_results(calls, 3, options);
+  const CallResults expected = host_results(calls, 3, options);
   for (unsigned seed = 0; seed < 12; ++seed) {
     FakeDevice device(seed);
     FakeWorld world(device, 3, options, kShortSegment);
@@ -73,7 +73,7 @@ TEST(DeviceCollectives, KernelsMoveLittleMoreThanTheLeast) {
   constexpr std::int64_t kCount = 1 << 20;
   constexpr int kSize = 4;
   const std::vector<CollectiveCall> calls = {{.counts = {kCount}}};
-  const Options options = quantize_all();
+  const Options options = quantize_everything();
   FakeDevice device(0);
   FakeWorld world(device, kSize, options, 0);
   world.run(calls);
@@ -91,7 +91,7 @@ TEST(DeviceCollectives, KernelsMoveLittleMoreThanTheLeast) {
 
 TEST(DeviceCollectives, CountWhatTheHostCounts) {
   const std::vector<CollectiveCall> calls = mixed_calls(3);
-  const Options options = quantize_all();
+  const Options options = quantize_everything();
   Stats expected{};
   expect_success(run_ranks(3, options, [&](Communicator& communicator) {
     for (std::size_t c = 0; c < calls.size(); ++c) {
@@ -115,7 +115,7 @@ TEST(DeviceCollectives, CountWhatTheHostCounts) {
 TEST(DeviceCollectives, ASteadyStateMakesNothing) {
   const std::vector<CollectiveCall> calls = mixed_calls(3);
   FakeDevice device(1);
-  FakeWorld world(device, 3, quantize_all(), kShortSegment);
+  FakeWorld world(device, 3, quantize_everything(), kShortSegment);
   world.run(calls);
   const int made = device.things_made();
   world.run(calls);

@@ -53,7 +53,7 @@ TEST(DeviceCommunicator, RefusesWhatItDoesNotServeAndLivesOn) {
 
 TEST(DeviceCommunicator, TheWorkspaceIsAFewSegmentsHoweverLongTheCall) {
   FakeDevice device(0);
-  FakeWorld world(device, 4, quantize_all(), 1024);
+  FakeWorld world(device, 4, quantize_everything(), 1024);
   const DeviceCommunicator& communicator = *world.rank(0).communicator;
   const auto bytes = [&](std::int64_t count) {
     return communicator.all_reduce_workspace(count, DataType::kFloat32, ReduceOp::kSum);
@@ -91,7 +91,7 @@ TEST(DeviceCommunicator, ConstructionNamesWhatIsWrong) {
 
 TEST(DeviceCommunicator, RanksWhoseCallsDifferFailWithBothCounts) {
   FakeDevice device(0);
-  FakeWorld world(device, 2, quantize_all(), 0);
+  FakeWorld world(device, 2, quantize_everything(), 0);
   const std::vector<Outcome> outcomes = world.on_all([&](int r) {
     const CollectiveCall call{.counts = {r == 0 ? 2048 : 4096}};
     CallBuffers buffers(call, r, 0);
@@ -118,7 +118,7 @@ TEST(DeviceCommunicator, RanksWhoseCallsDifferFailWithBothCounts) {
 
 TEST(DeviceCommunicator, AbortFreesARankThatWaitsForOthers) {
   FakeDevice device(0);
-  FakeWorld world(device, 2, quantize_all(), 0);
+  FakeWorld world(device, 2, quantize_everything(), 0);
   const std::vector<Outcome> outcomes = world.on_all([&](int r) {
     if (r == 1) {
       world.rank(0).communicator->abort("enough");
@@ -138,7 +138,7 @@ TEST(DeviceCommunicator, AbortFreesARankThatWaitsForOthers) {
 
 TEST(DeviceCommunicator, ARankThatLeavesIsNamed) {
   FakeDevice device(0);
-  FakeWorld world(device, 2, quantize_all(), 0);
+  FakeWorld world(device, 2, quantize_everything(), 0);
   world.rank(1).communicator.reset();
   EXPECT_EQ(world.rank(0).communicator->error(), "");
   const Outcome outcome = outcome_of([&] {

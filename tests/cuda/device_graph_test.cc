@@ -47,12 +47,12 @@ class Capture {
 // The host's results where every rank's input is that of `seed`.
 std::vector<Bytes> expected_of(const CollectiveCall& call, unsigned seed) {
   const std::vector<CollectiveCall> calls(seed + 1, call);
-  return host_results(calls, kSize, quantize_all()).back();
+  return host_results(calls, kSize, quantize_everything()).back();
 }
 
 void expect_replays(const CollectiveCall& call, unsigned schedule) {
   FakeDevice device(schedule);
-  FakeWorld world(device, kSize, quantize_all(), kShortSegment);
+  FakeWorld world(device, kSize, quantize_everything(), kShortSegment);
   std::vector<std::unique_ptr<CallBuffers>> buffers;
   for (int r = 0; r < kSize; ++r) buffers.push_back(std::make_unique<CallBuffers>(call, r, 0));
   Capture capture(device, world);
@@ -85,7 +85,7 @@ TEST(DeviceGraph, AReplayReadsItsInputsAnew) {
 }
 
 TEST(DeviceGraph, StochasticRoundingIsRefusedAndTheGroupLivesOn) {
-  Options options = quantize_all();
+  Options options = quantize_everything();
   options.stochastic_rounding = true;
   const CollectiveCall call{.counts = {1000}};
   FakeDevice device(0);
@@ -112,7 +112,7 @@ TEST(DeviceGraph, StagingIsRefusedAndTheGroupLivesOn) {
   for (std::unique_ptr<Transport>& host : make_inproc_group(kSize)) {
     transports.push_back(make_staging_transport(std::move(host), device, std::chrono::seconds(20)));
   }
-  FakeWorld world(device, device, std::move(transports), quantize_all(), kShortSegment);
+  FakeWorld world(device, device, std::move(transports), quantize_everything(), kShortSegment);
   Capture capture(device, world);
   std::vector<std::unique_ptr<CallBuffers>> buffers;
   for (int r = 0; r < kSize; ++r) buffers.push_back(std::make_unique<CallBuffers>(call, r, 0));

@@ -1,5 +1,5 @@
-// Every wait of the device collectives is needed: without any one of them some order of streams
-// gives wrong results. So the simulated device notices a missing wait, and none is superfluous.
+// Every wait is needed: without any one of them some order of streams gives wrong results. So the
+// simulated device notices a missing wait, and none is superfluous.
 #include <gtest/gtest.h>
 
 #include "fake_world.h"
@@ -45,14 +45,14 @@ class ForgetfulRuntime final : public DeviceRuntime {
 };
 
 struct Run {
-  Results results;
+  CallResults results;
   int waits = 0;  // Of rank 0.
 };
 
 Run run_without(int forgotten, const CollectiveCall& call, int size, unsigned seed) {
   FakeDevice device(seed);
   ForgetfulRuntime runtime(device, forgotten);
-  FakeWorld world(device, runtime, make_device_inproc_group(size, runtime), quantize_all(),
+  FakeWorld world(device, runtime, make_device_inproc_group(size, device), quantize_everything(),
                   kShortSegment);
   std::vector<std::unique_ptr<CallBuffers>> buffers;
   for (int r = 0; r < size; ++r) buffers.push_back(std::make_unique<CallBuffers>(call, r, 0));
@@ -72,7 +72,7 @@ Run run_without(int forgotten, const CollectiveCall& call, int size, unsigned se
 void expect_every_wait_needed(const CollectiveCall& call) {
   constexpr int kSize = 2;
   constexpr unsigned kSeeds = 400;
-  const Results expected = host_results({call}, kSize, quantize_all());
+  const CallResults expected = host_results({call}, kSize, quantize_everything());
   const Run whole = run_without(-1, call, kSize, 0);
   ASSERT_TRUE(whole.results == expected);
   ASSERT_GT(whole.waits, 0);
@@ -96,6 +96,60 @@ TEST(DeviceOrder, EveryWaitOfAReduceScatterIsNeeded) {
 TEST(DeviceOrder, EveryWaitOfAnAllGatherIsNeeded) {
   expect_every_wait_needed(
       {.operation = Operation::kAllGather, .counts = {4 * kShortSegment, 4 * kShortSegment}});
+}
+
+// What each of three ranks received in one exchange: the sent memory is written just before and
+// changed just after it, in the order of the streams.
+std::vector<Bytes> exchange_without(int forgotten, unsigned seed, int* waits) {
+  constexpr int kSize = 3;
+  constexpr std::size_t kBytes = 8;
+  FakeDevice device(seed);
+  ForgetfulRuntime runtime(device, forgotten);
+  auto transports = make_device_inproc_group(kSize, runtime);
+  std::vector<Bytes> sent(kSize, Bytes(kBytes));
+  std::vector<Bytes> values;
+  std::vector<Bytes> received(kSize, Bytes(kSize * kBytes));
+  std::vector<void*> streams;
+  for (int r = 0; r < kSize; ++r) {
+    values.emplace_back(kBytes, static_cast<std::byte>(r + 1));
+    streams.push_back(device.create_stream());
+  }
+  std::vector<std::thread> threads;
+  for (int r = 0; r < kSize; ++r) {
+    threads.emplace_back([&, r] {
+      const auto at = static_cast<std::size_t>(r);
+      is_forgetful = r == 0;
+      waits_of_this_thread = 0;
+      std::vector<DeviceSend> sends;
+      std::vector<DeviceReceive> receives;
+      for (int peer = 0; peer < kSize; ++peer) {
+        if (peer == r) continue;
+        sends.push_back({peer, sent[at].data(), kBytes});
+        receives.push_back(
+            {peer, received[at].data() + static_cast<std::size_t>(peer) * kBytes, kBytes});
+      }
+      device.copy(sent[at].data(), values[at].data(), kBytes, streams[at]);
+      transports[at]->exchange(sends, receives, streams[at]);
+      device.poison(sent[at].data(), kBytes, streams[at]);
+      if (is_forgetful) *waits = waits_of_this_thread;
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  device.finish();
+  return received;
+}
+
+TEST(DeviceOrder, EveryWaitOfAnInprocExchangeIsNeeded) {
+  constexpr unsigned kSeeds = 400;
+  int waits = 0;
+  const std::vector<Bytes> expected = exchange_without(-1, 0, &waits);
+  ASSERT_EQ(expected[0][8], std::byte{2});
+  ASSERT_EQ(waits, 4);
+  for (int forgotten = 0; forgotten < 4; ++forgotten) {
+    unsigned seed = 0;
+    while (seed < kSeeds && exchange_without(forgotten, seed, &waits) == expected) ++seed;
+    EXPECT_LT(seed, kSeeds) << "nothing went wrong without wait " << forgotten;
+  }
 }
 
 }  // namespace

@@ -25,8 +25,8 @@ std::vector<std::unique_ptr<DeviceTransport>> stage(std::vector<std::unique_ptr<
 TEST(DeviceStaging, EqualsTheHostsUnderManySchedules) {
   for (const int size : {1, 2, 3, 5}) {
     const std::vector<CollectiveCall> calls = mixed_calls(size);
-    const Options options = quantize_all();
-    const Results expected = host_results(calls, size, options);
+    const Options options = quantize_everything();
+    const CallResults expected = host_results(calls, size, options);
     for (unsigned seed = 0; seed < 6; ++seed) {
       FakeDevice device(seed);
       FakeWorld world(device, device, stage(make_slow_group(size, 1, seed), device), options,
@@ -39,9 +39,9 @@ TEST(DeviceStaging, EqualsTheHostsUnderManySchedules) {
 
 TEST(DeviceStaging, PinnedMemoryGrowsAndThenStays) {
   std::vector<CollectiveCall> calls = {{.counts = {300}}, {.counts = {3000}}, {.counts = {1000}}};
-  const Results expected = host_results(calls, 2, quantize_all());
+  const CallResults expected = host_results(calls, 2, quantize_everything());
   FakeDevice device(2);
-  FakeWorld world(device, device, stage(make_inproc_group(2), device), quantize_all(), 4096);
+  FakeWorld world(device, device, stage(make_inproc_group(2), device), quantize_everything(), 4096);
   expect_equal(world.run(calls), expected, calls, "growing");
   const int made = device.things_made();
   expect_equal(world.run(calls), expected, calls, "steady");
@@ -50,10 +50,10 @@ TEST(DeviceStaging, PinnedMemoryGrowsAndThenStays) {
 
 TEST(DeviceStaging, CallsOnSeveralStreamsShareTheBuffersInOrder) {
   const std::vector<CollectiveCall> calls(6, {.counts = {1500}});
-  const Results expected = host_results(calls, 2, quantize_all());
+  const CallResults expected = host_results(calls, 2, quantize_everything());
   for (unsigned seed = 0; seed < 12; ++seed) {
     FakeDevice device(seed);
-    FakeWorld world(device, device, stage(make_inproc_group(2), device), quantize_all(),
+    FakeWorld world(device, device, stage(make_inproc_group(2), device), quantize_everything(),
                     kShortSegment);
     std::vector<std::vector<std::unique_ptr<CallBuffers>>> buffers(2);
     std::vector<std::vector<void*>> streams(2);
@@ -85,7 +85,7 @@ TEST(DeviceStaging, ALatePeerIsATimeoutAndTheStreamGoesOn) {
   FakeDevice device(0);
   FakeWorld world(device, device,
                   stage(make_inproc_group(2), device, std::chrono::milliseconds(200)),
-                  quantize_all(), 0);
+                  quantize_everything(), 0);
   CallBuffers buffers({.counts = {1000}}, 0, 0);
   world.rank(0).issue(device, buffers, 1.0f);
   std::atomic<bool> has_gone_on = false;
@@ -102,7 +102,7 @@ TEST(DeviceStaging, ALatePeerIsATimeoutAndTheStreamGoesOn) {
 
 TEST(DeviceStaging, AbortLetsTheStreamGoOn) {
   FakeDevice device(0);
-  FakeWorld world(device, device, stage(make_inproc_group(2), device), quantize_all(), 0);
+  FakeWorld world(device, device, stage(make_inproc_group(2), device), quantize_everything(), 0);
   CallBuffers buffers({.counts = {1000}}, 0, 0);
   world.rank(0).issue(device, buffers, 1.0f);
   world.rank(0).communicator->abort("enough");
@@ -112,7 +112,7 @@ TEST(DeviceStaging, AbortLetsTheStreamGoOn) {
 
 TEST(DeviceStaging, RanksAtDifferentExchangesAreNamed) {
   FakeDevice device(0);
-  auto transports = stage(make_inproc_group(2), device);
+  auto transports = stage(make_inproc_group(2), device, std::chrono::milliseconds(300));
   std::vector<std::byte> bytes(64);
   const DeviceSend send{1, bytes.data(), 32};
   const DeviceReceive receive{0, bytes.data() + 32, 32};

@@ -1,5 +1,4 @@
-// Ranks as threads that share a simulated device, and what the host's Communicator makes of the
-// same calls.
+// Ranks as threads that share a simulated device.
 #pragma once
 
 #include <functional>
@@ -17,25 +16,6 @@
 #include "group_testing.h"
 
 namespace agoq::testing {
-
-/// Results by call and rank.
-using Results = std::vector<std::vector<Bytes>>;
-
-/// Input of call c is that of seed c.
-inline Results host_results(const std::vector<CollectiveCall>& calls, int size,
-                            const Options& options) {
-  Results results(calls.size(), std::vector<Bytes>(static_cast<std::size_t>(size)));
-  expect_success(run_ranks(size, options, [&](Communicator& communicator) {
-    for (std::size_t c = 0; c < calls.size(); ++c) {
-      CallBuffers buffers(calls[c], communicator.rank(), static_cast<unsigned>(c));
-      CallOptions more;
-      more.factor = calls[c].factor;
-      buffers.issue(communicator, more);
-      results[c][static_cast<std::size_t>(communicator.rank())] = buffers.result();
-    }
-  }));
-  return results;
-}
 
 /// One rank of a FakeWorld: its stream, and workspace that grows as a caching allocator's would.
 struct FakeRank {
@@ -102,7 +82,7 @@ class FakeWorld {
   }
 
   /// All calls one after another, the device lagging behind.
-  Results run(const std::vector<CollectiveCall>& calls) {
+  CallResults run(const std::vector<CollectiveCall>& calls) {
     std::vector<std::vector<std::unique_ptr<CallBuffers>>> buffers(calls.size());
     for (std::size_t c = 0; c < calls.size(); ++c) {
       for (int r = 0; r < size(); ++r) {
@@ -115,7 +95,7 @@ class FakeWorld {
       }
     }));
     device_.finish();
-    Results results(calls.size());
+    CallResults results(calls.size());
     for (std::size_t c = 0; c < calls.size(); ++c) {
       for (const std::unique_ptr<CallBuffers>& of_rank : buffers[c]) {
         results[c].push_back(of_rank->result());
@@ -129,7 +109,7 @@ class FakeWorld {
   std::vector<FakeRank> ranks_;
 };
 
-inline void expect_equal(const Results& results, const Results& expected,
+inline void expect_equal(const CallResults& results, const CallResults& expected,
                          const std::vector<CollectiveCall>& calls, const std::string& where) {
   for (std::size_t c = 0; c < calls.size(); ++c) {
     for (std::size_t r = 0; r < expected[c].size(); ++r) {
@@ -139,40 +119,7 @@ inline void expect_equal(const Results& results, const Results& expected,
   }
 }
 
-/// Every kind of call, small enough for many runs and long enough for several segments of
-/// kShortSegment elements.
-inline std::vector<CollectiveCall> mixed_calls(int size) {
-  const auto chunks = [&](std::int64_t base) {
-    std::vector<std::int64_t> counts;
-    for (int r = 0; r < size; ++r) counts.push_back(r == 1 ? 0 : base + 37 * r);
-    return counts;
-  };
-  using enum Operation;
-  std::vector<CollectiveCall> calls = {
-      {.operation = kAllReduce, .counts = {2000}},
-      {.operation = kAllReduce,
-       .type = DataType::kBfloat16,
-       .op = ReduceOp::kAvg,
-       .counts = {3111},
-       .in_place = true},
-      {.operation = kReduceScatter, .counts = chunks(700)},
-      {.operation = kAllGather, .type = DataType::kFloat16, .counts = chunks(650)},
-      {.operation = kAllReduce, .counts = {257}, .in_place = true, .family = Family::kSpecials},
-      {.operation = kReduceScatter,
-       .type = DataType::kBfloat16,
-       .counts = chunks(300),
-       .in_place = true},
-      {.operation = kAllGather, .counts = chunks(500), .in_place = true},
-  };
-  if (size > 1) {
-    calls.push_back({.operation = kReduceScatter,
-                     .op = ReduceOp::kPremulSum,
-                     .counts = chunks(129),
-                     .factor = 0.3f});
-  }
-  return calls;
-}
-
+/// Several segments of this make a chunk of mixed_calls().
 inline constexpr std::int64_t kShortSegment = 128;
 
 }  // namespace agoq::testing

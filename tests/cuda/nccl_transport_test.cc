@@ -68,8 +68,8 @@ class NcclTransport : public ::testing::Test {
 TEST_F(NcclTransport, CollectivesEqualTheHostsUnderManySchedules) {
   for (const int size : {1, 2, 3, 5}) {
     const std::vector<CollectiveCall> calls = mixed_calls(size);
-    const Options options = quantize_all();
-    const Results expected = host_results(calls, size, options);
+    const Options options = quantize_everything();
+    const CallResults expected = host_results(calls, size, options);
     for (unsigned seed = 0; seed < 12; ++seed) {
       FakeDevice device(seed);
       device_of_mock = &device;
