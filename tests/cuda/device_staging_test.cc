@@ -137,6 +137,9 @@ TEST(DeviceStaging, ArgumentsAreChecked) {
     EXPECT_EQ(outcome_of([&] { transports[0]->exchange({&send, 1}, {}, nullptr); }).error,
               ErrorCode::kInvalidArgument);
   }
+  const DeviceReceive twice[] = {{1, &byte, 1}, {1, &byte, 1}};
+  EXPECT_EQ(outcome_of([&] { transports[0]->exchange({}, twice, nullptr); }).error,
+            ErrorCode::kInvalidArgument);
   EXPECT_EQ(transports[0]->error(), "");
   EXPECT_FALSE(transports[0]->can_be_captured());
 }

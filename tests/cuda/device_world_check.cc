@@ -343,6 +343,9 @@ int run(const char* json) {
 }  // namespace agoq::testing
 
 int main(int argc, char** argv) {
+  // One hardware queue a stream: where ranks share a device, one rank's stream that waits for the
+  // host must not stand before another's in the same queue.
+  setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 1);
   if (agoq::CudaCodec::device_count() == 0) {
     std::printf("skipped: %s\n", agoq::CudaCodec::is_built() ? "CUDA reports no device"
                                                              : "this build has no CUDA kernels");

@@ -16,6 +16,10 @@ namespace agoq {
 /// to the largest exchange so far. `timeout` bounds the host's part of one exchange; after it, as
 /// after any error, streams go on with bytes that mean nothing and error() has words.
 ///
+/// A stream that waits for the host holds up other streams in its hardware queue. Where several
+/// ranks of one process stage from one device, give every stream a queue of its own
+/// (CUDA_DEVICE_MAX_CONNECTIONS=32), or they may wait for each other until the timeout.
+///
 /// It cannot be captured in a graph: the host's part would not be replayed. `runtime` outlives it,
 /// and its last exchange must be done before it is destroyed.
 AGOQ_API std::unique_ptr<DeviceTransport> make_staging_transport(std::unique_ptr<Transport> host,
