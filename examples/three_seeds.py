@@ -20,7 +20,6 @@ from launch import ROOT, torchrun
 
 # Largest relative difference of validation losses, either way.
 CRITERION = 0.005
-_BEGIN, _END = "<!-- seeds: begin -->", "<!-- seeds: end -->"
 
 
 def train(backend: str, seed: int, ranks: int, steps: int) -> dict[str, Any]:
@@ -63,13 +62,14 @@ def seeds_table(record: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def replace_table(page: str, table: str) -> str:
-    """Put `table` between the page's marks."""
-    head, begin, rest = page.partition(_BEGIN)
-    _, end, tail = rest.partition(_END)
+def replace_table(page: str, table: str, name: str = "seeds") -> str:
+    """Put `table` between the page's marks of that name."""
+    marks = f"<!-- {name}: begin -->", f"<!-- {name}: end -->"
+    head, begin, rest = page.partition(marks[0])
+    _, end, tail = rest.partition(marks[1])
     if not begin or not end:
-        raise ValueError(f"the page lacks the marks {_BEGIN} and {_END}")
-    return f"{head}{_BEGIN}\n{table}\n{_END}{tail}"
+        raise ValueError(f"the page lacks the marks {marks[0]} and {marks[1]}")
+    return f"{head}{begin}\n{table}\n{end}{tail}"
 
 
 def main() -> int:

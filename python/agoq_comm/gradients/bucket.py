@@ -9,6 +9,7 @@ import torch
 import torch.distributed as dist
 
 from agoq_comm import codec
+from agoq_comm._single_tensor import all_gather_single
 from agoq_comm.codec import Encoded, StochasticRounding
 from agoq_comm.gradients.layout import BlockFormat, BucketLayout, Tile
 
@@ -101,7 +102,7 @@ class Bucket:
         for tile in self.layout.of_owner(self._group.rank()):
             summed = codec.sum_encode(self._pieces(pieces, tile), factor=factor)
             mine[tile.offset : tile.offset + tile.nbytes].copy_(summed.data)
-        self._work = dist.all_gather_into_tensor(self.data, mine, group=self._group, async_op=True)
+        self._work = all_gather_single(self.data, mine, group=self._group, async_op=True)
 
     def finish_result(self) -> None:
         """Wait for the sums of all owners; `read` returns them then."""

@@ -10,6 +10,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
+from agoq_comm._single_tensor import all_gather_single
 from agoq_comm.gradients.bucket import Bucket
 from agoq_comm.gradients.quantized_gradients import QuantizedGradients
 
@@ -254,7 +255,7 @@ class ShardedOptimizer(_EncodedStep):
         for tile, part in _parts(owned[group.rank()], mine):
             part.copy_(self._shards[tile.parameter, tile.start].detach())
         everyone = torch.empty(group.size(), longest, dtype=layout.dtype)
-        dist.all_gather_into_tensor(everyone.view(torch.uint8), mine.view(torch.uint8), group=group)
+        all_gather_single(everyone.view(torch.uint8), mine.view(torch.uint8), group=group)
         for rank, tiles in enumerate(owned):
             for tile, part in _parts(tiles, everyone[rank]):
                 parameter = self.gradients.parameters[tile.parameter]

@@ -24,6 +24,7 @@ import torch
 import torch.distributed as dist
 
 from agoq_comm._groups import _backend_of
+from agoq_comm._single_tensor import all_gather_single, reduce_scatter_single
 from agoq_comm.sequence_parallel.rounding import next_rounding
 from agoq_comm.sequence_parallel.row_blocks import RowBlocks
 
@@ -87,7 +88,7 @@ def start_gather(
     if way is _Way.BYTES:
         source, target = x.view(torch.uint8), gathered.view(torch.uint8)
     if sizes is None:
-        work = dist.all_gather_into_tensor(target, source, group=group, async_op=True)
+        work = all_gather_single(target, source, group=group, async_op=True)
     else:
         parts = list(target.split_with_sizes(rows))
         work = dist.all_gather(parts, source, group=group, async_op=True)
@@ -107,7 +108,7 @@ def start_gather_encoded(
     gathered = data.new_empty(sum(rows), codec.width, dtype=dtype)
     parts = received.split_with_sizes(lengths)
     if len(set(rows)) == 1:
-        work = dist.all_gather_into_tensor(received, data, group=group, async_op=True)
+        work = all_gather_single(received, data, group=group, async_op=True)
     else:
         work = dist.all_gather(list(parts), data, group=group, async_op=True)
 
@@ -130,7 +131,7 @@ def start_reduce_scatter(
     if way is _Way.DIRECT:
         result = x.new_empty(rows[rank], x.shape[1])
         if sizes is None:
-            work = dist.reduce_scatter_tensor(result, x, group=group, async_op=True)
+            work = reduce_scatter_single(result, x, group=group, async_op=True)
         else:
             work = dist.reduce_scatter(
                 result, list(x.split_with_sizes(rows)), group=group, async_op=True
