@@ -67,6 +67,8 @@ def run_program(me: Rank) -> None:
     import torch.distributed as dist
 
     module = importlib.import_module(me.arguments["program"])
+    if hasattr(module, "prepare"):
+        module.prepare(me)
     me.init_process_group(**getattr(module, "INIT", {}))
     module.checks.run(me)
     dist.destroy_process_group()

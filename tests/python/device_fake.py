@@ -1,0 +1,118 @@
+"""A device without hardware for the tests of the device backend: torch's PrivateUse1, named "fake".
+
+``fake_device/`` is its C++. Its streams are threads, so that what is put on a stream runs later, as
+on a GPU, and a log tells what was asked of the device in which order.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import importlib
+import sys
+import types
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch._C._distributed_c10d import PrefixStore
+
+import agoq_comm
+from agoq_comm import _C, _registration
+from ranks import Rank
+
+HERE = Path(__file__).parent
+ROOT = HERE.parents[1]
+BACKEND = "agoq_fake"
+FOLDER = ROOT / "build" / f"fake_device-{torch.__version__}"
+# From the machine's pools: see guard.cc.
+HIGH_PRIORITY = range(5, 9)
+
+
+def build() -> None:
+    """Compile the device where that has not been done."""
+    from torch.utils import cpp_extension
+
+    package = Path(agoq_comm.__file__).parent
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    with (FOLDER / "lock.of.tests").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        cpp_extension.load(
+            "_fake_device",
+            sorted(str(path) for path in (HERE / "fake_device").glob("*.cc")),
+            extra_include_paths=[str(package / "include"), str(ROOT / "csrc")],
+            extra_cflags=["-std=c++20", "-O0", "-g0"],
+            extra_ldflags=[
+                f"-L{package / 'lib'}",
+                "-lagoqcomm",
+                f"-Wl,-rpath,{package / 'lib'}",
+            ],
+            build_directory=str(FOLDER),
+            is_python_module=False,
+        )
+
+
+def load(me: Rank) -> None:
+    """Make the built device known to torch, and the backend for it to torch.distributed."""
+    sys.path.insert(0, str(FOLDER))
+    importlib.import_module("_fake_device")
+    torch.utils.rename_privateuse1_backend("fake")
+    # What torch looks for in torch.fake when it first meets the device.
+    device_module = types.ModuleType("torch.fake")
+    device_module.is_available = lambda: True
+    device_module.device_count = lambda: 1
+    device_module.current_device = lambda: 0
+    device_module._is_in_bad_fork = lambda: False
+    device_module._lazy_init = lambda: None
+    torch._register_device_module("fake", device_module)
+    dist.Backend.register_backend(BACKEND, _create, extended_api=True, devices=["cpu", "fake"])
+    me.backend = BACKEND
+
+
+class _Fake:
+    """The module, once `load` has loaded it: programs are also read where it is not built."""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(sys.modules["_fake_device"], name)
+
+
+fake = _Fake()
+
+
+# What tests break on purpose: the inner backend of the group that was made last.
+inner: Any = None
+
+
+def _create(site: Any, options: Any = None) -> _C.AgoqBackend:
+    options = (options or _C.Options()).clone()
+    options._timeout = site.timeout
+    options.group_name = site.group_id
+    options.global_ranks_in_group = list(site.global_ranks_in_group)
+    return _make(site.store, site.group_rank, site.group_size, options)
+
+
+def _make(store: Any, rank: int, size: int, options: _C.Options) -> _C.AgoqBackend:
+    """As `agoq_comm` makes a group for CUDA, with the fake device in CUDA's place."""
+    global inner
+
+    def gloo(name: str) -> Any:
+        return _registration._make_gloo(PrefixStore(name, store), rank, size, options)
+
+    inner = gloo("inner")
+    if options.device_transport == "auto":
+        inner = fake.Backend(rank, size, inner)
+    over_gloo = options.transport == "gloo"
+    return _C.AgoqBackend(
+        store=PrefixStore("mesh", store),
+        rank=rank,
+        size=size,
+        options=options,
+        inner={"cpu": gloo("gloo"), "fake": inner},
+        gloo=gloo("transport") if over_gloo else None,
+        device_gloo=gloo("device transport") if over_gloo else None,
+        identities=_C.handshake(
+            store=PrefixStore("handshake", store), rank=rank, size=size, options=options
+        ),
+        make_backend=_make,
+        devices={"fake": fake.support()},
+    )
