@@ -16,6 +16,7 @@
 #include "agoqcomm/version.h"
 #include "backend.h"
 #include "bindings.h"
+#include "c10d_device_transport.h"
 #include "c10d_store.h"
 #include "errors.h"
 #include "handshake.h"
@@ -87,6 +88,9 @@ const Field kFields[] = {
      [](AgoqOptions& o, const py::handle& value) {
        o.core.segment_numel = value.cast<std::int64_t>();
      }},
+    {"codec_threads",
+     [](const AgoqOptions& o) -> py::object { return py::int_(o.core.codec_threads); },
+     [](AgoqOptions& o, const py::handle& value) { o.core.codec_threads = value.cast<int>(); }},
     {"transport", [](const AgoqOptions& o) -> py::object { return py::str(o.transport); },
      [](AgoqOptions& o, const py::handle& value) { o.transport = value.cast<std::string>(); }},
     {"device_transport",
@@ -178,7 +182,10 @@ NoGilPtr<AgoqBackend> make_backend(const StorePtr& store, int rank, int size,
     parts.inner = inner;
     parts.transport = host_transport(store, gloo);
     parts.devices = std::move(support);
-    parts.make_host_transport = [=] { return host_transport(device_store, device_gloo); };
+    for (const auto& [name, backend] : inner) {
+      if (parts.devices.count(c10::Device(name).type()) == 0 || orders_streams(*backend)) continue;
+      parts.device_transport = host_transport(device_store, device_gloo);
+    }
     parts.peers = PeerProcesses(std::move(identities));
     parts.make_backend = std::move(make);
     return c10::make_intrusive<AgoqBackend>(rank, size, options, std::move(parts));

@@ -78,8 +78,8 @@ std::string AgoqOptions::repr() const {
   }
   // A tuple of one has a comma at its end.
   out << (quantized_names(core).size() == 1 ? ",)" : ")") << ", algorithm='" << algorithm
-      << "', segment_numel=" << core.segment_numel << ", transport='" << transport
-      << "', device_transport='" << device_transport << "')";
+      << "', segment_numel=" << core.segment_numel << ", codec_threads=" << core.codec_threads
+      << ", transport='" << transport << "', device_transport='" << device_transport << "')";
   return out.str();
 }
 

@@ -1,6 +1,7 @@
 #include "communicator_impl.h"
 
 #include "agoqcomm/version.h"
+#include "codec/thread_count.h"
 #include "collective/all_gather.h"
 #include "collective/chunk_plan.h"
 #include "collective/exact_exchange.h"
@@ -20,16 +21,28 @@ std::int64_t least_exact_count(DataType type) {
   return kLeastExactBytes / static_cast<std::int64_t>(size_of(type));
 }
 
+const Options& validated(const Options& options) {
+  options.validate();
+  return options;
+}
+
+std::string describe_threads(int threads) {
+  return threads == 1 ? "" : " on " + std::to_string(threads) + " threads";
+}
+
+int ranks_beside(const Transport& transport, const Topology& topology) {
+  return static_cast<int>(topology.ranks_of(topology.node_of(transport.rank())).size());
+}
+
 }  // namespace
 
 Communicator::Impl::Impl(std::unique_ptr<Transport> transport, const Options& options,
                          Topology topology)
     : transport_(std::move(transport)),
-      options_(options),
+      options_(validated(options)),
       topology_(std::move(topology)),
-      codec_(options.format) {
-  options_.validate();
-}
+      codec_(options.format, selected_cpu_isa(),
+             codec_thread_count(options.codec_threads, ranks_beside(*transport_, topology_))) {}
 
 Communicator::Impl::~Impl() {
   abort("the group was destroyed");
@@ -139,7 +152,8 @@ std::string Communicator::Impl::describe() const {
          std::to_string(size()) + ", transport " + std::string(transport_->name()) + "\n" +
          "format " + format.name() + " (" + bits + " bits an element), " +
          (options_.stochastic_rounding ? "stochastic rounding" : "rounding half to even") +
-         ", CPU kernels " + std::string(to_string(codec_.isa())) + "\n" +
+         ", CPU kernels " + std::string(to_string(codec_.isa())) +
+         describe_threads(codec_.threads()) + "\n" +
          "quantized: " + (quantized.empty() ? "nothing" : quantized) + "; from " +
          std::to_string(options_.min_numel) + " elements up; segments of " +
          std::to_string(options_.segment_numel) + " elements\n" + "topology " +

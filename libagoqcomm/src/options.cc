@@ -1,5 +1,6 @@
 #include "agoqcomm/options.h"
 
+#include "agoqcomm/codec.h"
 #include "agoqcomm/error.h"
 #include "agoqcomm/version.h"
 
@@ -38,6 +39,10 @@ void Options::validate() const {
   }
   if (segment_numel < 1) {
     refuse("segment_numel", std::to_string(segment_numel), "1 or more elements");
+  }
+  if (codec_threads < 0 || codec_threads > Codec::kMaxThreads) {
+    refuse("codec_threads", std::to_string(codec_threads),
+           "0 (automatic) to " + std::to_string(Codec::kMaxThreads));
   }
   if (timeout <= std::chrono::milliseconds::zero()) {
     refuse("timeout", std::to_string(timeout.count()) + " ms", "more than 0 ms");

@@ -37,6 +37,9 @@ class Options(Backend.Options):
         "auto" or "flat".
     segment_numel : int
         Elements that travel at once; no result depends on it.
+    codec_threads : int
+        Threads that encode, sum and decode a call together; 0: this rank's share of the node's
+        cores, 4 at most. Ranks may differ, and no result depends on it.
     transport : str
         "auto", "tcp", "shm" or "gloo".
     device_transport : str
@@ -53,6 +56,7 @@ class Options(Backend.Options):
     quantize: tuple[str, ...]
     algorithm: str
     segment_numel: int
+    codec_threads: int
     transport: str
     device_transport: str
     def __init__(
@@ -67,6 +71,7 @@ class Options(Backend.Options):
         quantize: tuple[str, ...] = ("all_reduce", "reduce_scatter"),
         algorithm: str = "auto",
         segment_numel: int = 65536,
+        codec_threads: int = 0,
         transport: str = "auto",
         device_transport: str = "auto",
     ) -> None: ...

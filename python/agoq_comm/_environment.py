@@ -22,6 +22,7 @@ _VARIABLES: tuple[tuple[str, str, Callable[[str], Any]], ...] = (
     ("AGOQ_QUANTIZE", "quantize", _names),
     ("AGOQ_ALGORITHM", "algorithm", str),
     ("AGOQ_SEGMENT_NUMEL", "segment_numel", int),
+    ("AGOQ_CODEC_THREADS", "codec_threads", int),
     ("AGOQ_TRANSPORT", "transport", str),
     ("AGOQ_DEVICE_TRANSPORT", "device_transport", str),
 )

@@ -23,6 +23,8 @@ TEST(Options, ARefusalNamesTheField) {
   const std::vector<Change> wrong = {
       {"min_numel", [](Options& o) { o.min_numel = -1; }},
       {"segment_numel", [](Options& o) { o.segment_numel = 0; }},
+      {"codec_threads", [](Options& o) { o.codec_threads = -1; }},
+      {"codec_threads", [](Options& o) { o.codec_threads = 257; }},
       {"timeout", [](Options& o) { o.timeout = std::chrono::milliseconds(0); }},
       {"block", [](Options& o) { o.format.block = 33; }},
   };
@@ -61,6 +63,7 @@ TEST(Options, AFingerprintTellsAllThatResultsDependOn) {
   }
   Options same;
   same.segment_numel = 128;
+  same.codec_threads = 3;
   same.timeout = std::chrono::seconds(1);
   EXPECT_EQ(compare_fingerprints(0, own, 1, fingerprint(same)), "");
 }

@@ -24,6 +24,7 @@ DEFAULTS = {
     "quantize": ("all_reduce", "reduce_scatter"),
     "algorithm": "auto",
     "segment_numel": 65536,
+    "codec_threads": 0,
     "transport": "auto",
     "device_transport": "auto",
 }
@@ -36,6 +37,7 @@ OTHERS = {
     "quantize": ("all_gather",),
     "algorithm": "flat",
     "segment_numel": 1,
+    "codec_threads": 3,
     "transport": "gloo",
     "device_transport": "host",
 }
@@ -48,6 +50,7 @@ WRONG = {
     "quantize": ("broadcast",),
     "algorithm": "ring",
     "segment_numel": 0,
+    "codec_threads": -1,
     "transport": "pigeon",
     "device_transport": "pigeon",
 }
@@ -130,7 +133,7 @@ def test_the_environment_sets_defaults():
     code = (
         "import agoq_comm; o = agoq_comm.Options();"
         "print(o.block, o.scale, o.rounding, o.seed, o.min_numel, *o.quantize);"
-        "print(o.algorithm, o.segment_numel, o.transport);"
+        "print(o.algorithm, o.segment_numel, o.codec_threads, o.transport);"
         "print(agoq_comm.Options(block=64).block)"
     )
     done = _in_new_process(
@@ -143,11 +146,12 @@ def test_the_environment_sets_defaults():
         AGOQ_QUANTIZE="all_reduce,all_gather",
         AGOQ_ALGORITHM="flat",
         AGOQ_SEGMENT_NUMEL="4321",
+        AGOQ_CODEC_THREADS="2",
         AGOQ_TRANSPORT="gloo",
     )
     assert done.stdout.splitlines() == [
         "256 fp32 stochastic 12345678901234567890 77 all_reduce all_gather",
-        "flat 4321 gloo",
+        "flat 4321 2 gloo",
         "64",
     ], done
 

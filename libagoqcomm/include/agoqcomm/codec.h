@@ -75,6 +75,7 @@ class AGOQ_API Codec {
 
   const BlockFormat& format() const { return format_; }
   CpuIsa isa() const { return isa_; }
+  int threads() const;
 
   void encode(const void* values, DataType type, std::int64_t count, std::byte* encoded,
               const Rounding& rounding = {}) const;

@@ -39,6 +39,9 @@ struct AGOQ_API Options {
   /// Elements of a segment, the unit of pipelining; rounded up to whole blocks. No result depends
   /// on it.
   std::int64_t segment_numel = 65536;
+  /// Threads that encode, sum and decode a call together, the caller's among them. 0: this rank's
+  /// share of the node's cores, 4 at most. Ranks may differ, and no result depends on it.
+  int codec_threads = 0;
   /// For a call that states none of its own.
   std::chrono::milliseconds timeout{std::chrono::minutes(30)};
 

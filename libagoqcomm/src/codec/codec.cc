@@ -211,6 +211,8 @@ void Codec::decode_accumulate(const std::byte* encoded, std::int64_t count,
   });
 }
 
+int Codec::threads() const { return threads_ == nullptr ? 1 : threads_->threads(); }
+
 CodecThreads* Codec::threads_of(const Pieces& pieces, const void* values, DataType type) const {
   // In place with smaller elements, a block's result lands where an earlier block was read.
   const bool ordered =

@@ -6,6 +6,7 @@ target_sources(agoqcomm PRIVATE
   ${CMAKE_CURRENT_LIST_DIR}/block_format.cc
   ${CMAKE_CURRENT_LIST_DIR}/codec.cc
   ${CMAKE_CURRENT_LIST_DIR}/codec_threads.cc
+  ${CMAKE_CURRENT_LIST_DIR}/thread_count.cc
   ${CMAKE_CURRENT_LIST_DIR}/cpu_isa.cc
   ${CMAKE_CURRENT_LIST_DIR}/cuda_codec.cc
   ${CMAKE_CURRENT_LIST_DIR}/single_block.cc
