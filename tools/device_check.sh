@@ -65,6 +65,15 @@ else
   failed=$((failed + 1))
   echo "FAILED  compute-sanitizer is not installed, so its four tools have not run"
 fi
+# NCCL of the Python packages, where no other is named.
+if [[ -z ${AGOQ_NCCL_PATH:-} ]] &&
+  folder=$(python3 -c 'import nvidia.nccl as nccl; print(list(nccl.__path__)[0])' 2>/dev/null); then
+  export AGOQ_NCCL_PATH=$folder/lib/libnccl.so.2
+fi
+step collectives 90 "$TREE/tests/cuda/device_world_check" "$OUT/launch.json"
+grep -v '^passed' "$OUT/collectives.log"
+step roofline 60 "$TREE/tests/cuda/kernel_roofline" "$OUT/roofline.json"
+cat "$OUT/roofline.log"
 # The torch backend from the same tree, where there is a torch for this GPU.
 package=$PWD/$TREE/package
 build_package() {
@@ -81,13 +90,4 @@ if python3 -c 'import sys, torch; sys.exit(not torch.cuda.is_available())' 2>/de
 else
   echo "skipped torch: python3 has no torch that sees this GPU"
 fi
-# NCCL of the Python packages, where no other is named.
-if [[ -z ${AGOQ_NCCL_PATH:-} ]] &&
-  folder=$(python3 -c 'import nvidia.nccl as nccl; print(list(nccl.__path__)[0])' 2>/dev/null); then
-  export AGOQ_NCCL_PATH=$folder/lib/libnccl.so.2
-fi
-step collectives 90 "$TREE/tests/cuda/device_world_check" "$OUT/launch.json"
-grep -v '^passed' "$OUT/collectives.log"
-step roofline 60 "$TREE/tests/cuda/kernel_roofline" "$OUT/roofline.json"
-cat "$OUT/roofline.log"
 finish
