@@ -44,6 +44,24 @@ def new_group_of_all(me: Rank) -> None:
 
 
 @checks
+def one_that_waits_for_a_late_rank_holds_up_no_other(me: Rank) -> None:
+    waiting, busy = dist.new_group(), dist.new_group()
+    everyone = list(range(me.size))
+    x = data(me.rank)
+    early = dist.all_reduce(x, group=waiting, async_op=True) if me.rank == 0 else None
+    for _ in range(20):
+        _reduces(busy, me, everyone)
+    if early is not None:
+        assert not early.is_completed()
+    dist.barrier(group=busy)  # Only now do the others make the call that rank 0 waits in.
+    if early is None:
+        dist.all_reduce(x, group=waiting)
+    else:
+        early.wait()
+    equal(x, quantized_all_reduce([data(r) for r in everyone]))
+
+
+@checks
 def subgroups_of_one_and_two(me: Rank) -> None:
     alone = [dist.new_group([r]) for r in range(me.size)][me.rank]
     x = data(me.rank)
