@@ -103,8 +103,8 @@ AgoqBackend::AgoqBackend(int rank, int size, OptionsPtr options, Parts parts)
       device_support_(std::move(parts.devices)),
       core_serves_exact_(parts.transport->name() != "gloo"),
       timeout_(options_->timeout),
-      communicator_(
-          std::make_unique<Communicator>(std::move(parts.transport), core_options_of(*options_))),
+      communicator_(std::make_unique<Communicator>(
+          std::move(parts.transport), core_options_of(*options_), std::move(parts.topology))),
       callbacks_(std::make_shared<CallbackPool>()),
       worker_(std::make_unique<Worker>()),
       make_host_transport_(std::move(parts.make_host_transport)) {

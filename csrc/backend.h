@@ -45,6 +45,7 @@ struct Parts {
   std::map<c10::DeviceType, DeviceSupport> devices;
   std::function<std::unique_ptr<Transport>()> make_host_transport;
   PeerProcesses peers;
+  std::optional<Topology> topology;
   MakeBackend make_backend;
 };
 

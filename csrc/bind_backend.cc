@@ -81,8 +81,13 @@ const Field kFields[] = {
      [](AgoqOptions& o, const py::handle& value) {
        set_quantized_names(o.core, value.cast<std::vector<std::string>>());
      }},
-    {"algorithm", [](const AgoqOptions& o) -> py::object { return py::str(o.algorithm); },
-     [](AgoqOptions& o, const py::handle& value) { o.algorithm = value.cast<std::string>(); }},
+    {"algorithm",
+     [](const AgoqOptions& o) -> py::object {
+       return py::str(std::string(to_string(o.core.algorithm)));
+     },
+     [](AgoqOptions& o, const py::handle& value) {
+       o.core.algorithm = parse_algorithm(value.cast<std::string>());
+     }},
     {"segment_numel",
      [](const AgoqOptions& o) -> py::object { return py::int_(o.core.segment_numel); },
      [](AgoqOptions& o, const py::handle& value) {
@@ -111,7 +116,6 @@ void set_field(AgoqOptions& options, const Field& field, const py::handle& value
   }
   changed.validate();
   options.core = changed.core;
-  options.algorithm = changed.algorithm;
   options.transport = changed.transport;
   options.device_transport = changed.device_transport;
 }
@@ -163,7 +167,8 @@ NoGilPtr<AgoqBackend> make_backend(const StorePtr& store, int rank, int size,
                                    const OptionsPtr& options,
                                    const std::map<std::string, BackendPtr>& inner,
                                    const BackendPtr& gloo, const BackendPtr& device_gloo,
-                                   std::vector<std::string> identities, MakeBackend make,
+                                   std::vector<std::string> identities,
+                                   const std::vector<std::string>& nodes, MakeBackend make,
                                    const py::dict& devices) {
   std::map<c10::DeviceType, DeviceSupport> support;
   try {
@@ -187,6 +192,7 @@ NoGilPtr<AgoqBackend> make_backend(const StorePtr& store, int rank, int size,
       parts.device_transport = host_transport(device_store, device_gloo);
     }
     parts.peers = PeerProcesses(std::move(identities));
+    parts.topology = Topology::from_names(nodes);
     parts.make_backend = std::move(make);
     return c10::make_intrusive<AgoqBackend>(rank, size, options, std::move(parts));
   } catch (...) {
@@ -194,11 +200,14 @@ NoGilPtr<AgoqBackend> make_backend(const StorePtr& store, int rank, int size,
   }
 }
 
-std::vector<std::string> checked_handshake(const StorePtr& store, int rank, int size,
-                                           const OptionsPtr& options) {
+using ProcessesAndNodes = std::pair<std::vector<std::string>, std::vector<std::string>>;
+
+ProcessesAndNodes checked_handshake(const StorePtr& store, int rank, int size,
+                                    const OptionsPtr& options) {
   py::gil_scoped_release without_gil;
   try {
-    return handshake(*store, rank, size, *options, options->timeout);
+    Introductions ranks = handshake(*store, rank, size, *options, options->timeout);
+    return {std::move(ranks.processes), std::move(ranks.nodes)};
   } catch (...) {
     std::rethrow_exception(to_torch_error(std::current_exception()));
   }
@@ -234,7 +243,7 @@ void bind_backend(py::module_& module) {
   py::class_<AgoqBackend, c10d::Backend, NoGilPtr<AgoqBackend>>(module, "AgoqBackend")
       .def(py::init(&make_backend), py::kw_only(), py::arg("store"), py::arg("rank"),
            py::arg("size"), py::arg("options"), py::arg("inner"), py::arg("gloo"),
-           py::arg("device_gloo"), py::arg("identities"), py::arg("make_backend"),
+           py::arg("device_gloo"), py::arg("identities"), py::arg("nodes"), py::arg("make_backend"),
            py::arg("devices") = py::dict())
       .def_property_readonly("options", &AgoqBackend::options)
       .def("inner", [](const AgoqBackend& b,

@@ -67,14 +67,23 @@ void all_gather(Communicator& self, Address in, const std::vector<Address>& out,
                   parse_name<DataType>(type), call_options(timeout, 1.0f));
 }
 
+/// The node of each rank, where the caller knows better than the handshake.
+using NodeOfRank = std::optional<std::vector<int>>;
+
+std::optional<Topology> stated(const NodeOfRank& topology) {
+  if (!topology) return std::nullopt;
+  return Topology(*topology);
+}
+
 std::vector<std::unique_ptr<Communicator>> make_inproc_communicators(int size,
-                                                                     const AgoqOptions& options) {
+                                                                     const AgoqOptions& options,
+                                                                     const NodeOfRank& topology) {
   options.validate();
   Options core = options.core;
   core.timeout = options.timeout;
   std::vector<std::unique_ptr<Communicator>> group;
   for (auto& transport : make_inproc_group(size)) {
-    group.push_back(std::make_unique<Communicator>(std::move(transport), core));
+    group.push_back(std::make_unique<Communicator>(std::move(transport), core, stated(topology)));
   }
   return group;
 }
@@ -82,7 +91,8 @@ std::vector<std::unique_ptr<Communicator>> make_inproc_communicators(int size,
 /// A group of processes without a process group of torch. Every rank calls it, with one store and
 /// equal options; the timeout is the options'.
 std::unique_ptr<Communicator> make_communicator(const c10::intrusive_ptr<c10d::Store>& store,
-                                                int rank, int size, const AgoqOptions& options) {
+                                                int rank, int size, const AgoqOptions& options,
+                                                const NodeOfRank& topology) {
   options.validate();
   if (carries_over_gloo(options.transport)) {
     throw Error(ErrorCode::kInvalidArgument,
@@ -92,11 +102,14 @@ std::unique_ptr<Communicator> make_communicator(const c10::intrusive_ptr<c10d::S
   const auto part = [&](const char* name) {
     return c10::make_intrusive<c10d::PrefixStore>(name, store);
   };
-  handshake(*part("agoq/handshake"), rank, size, options, options.timeout);
+  const Introductions ranks =
+      handshake(*part("agoq/handshake"), rank, size, options, options.timeout);
   Options core = options.core;
   core.timeout = options.timeout;
   const TransportSite site{rank, size, part("agoq/mesh"), nullptr, options.timeout};
-  return std::make_unique<Communicator>(make_transport(options.transport, site), core);
+  return std::make_unique<Communicator>(
+      make_transport(options.transport, site), core,
+      stated(topology).value_or(Topology::from_names(ranks.nodes)));
 }
 
 }  // namespace
@@ -118,9 +131,9 @@ void bind_communicator(py::module_& module) {
       .def("abort", &Communicator::abort, Unlocked());
 
   module.def("make_inproc_communicators", &make_inproc_communicators, py::arg("size"),
-             py::arg("options"));
+             py::arg("options"), py::arg("topology"));
   module.def("make_communicator", &make_communicator, py::kw_only(), py::arg("store"),
-             py::arg("rank"), py::arg("size"), py::arg("options"), Unlocked());
+             py::arg("rank"), py::arg("size"), py::arg("options"), py::arg("topology"), Unlocked());
 }
 
 }  // namespace agoq

@@ -1,9 +1,11 @@
 #include "handshake.h"
 
+#include <algorithm>
 #include <sstream>
 #include <utility>
 
 #include "agoqcomm/error.h"
+#include "agoqcomm/topology.h"
 #include "peer_processes.h"
 
 namespace agoq {
@@ -14,13 +16,14 @@ using std::chrono::steady_clock;
 
 constexpr const char* kVerdictKey = "agoq/verdict";
 
-/// What a rank publishes: its identity, then a line for each field.
+/// What a rank publishes: its process and its node, then a line for each field.
 struct Card {
-  std::string identity;
+  std::string process;
+  std::string node;
   std::vector<FingerprintField> fields;
 
   std::string pack() const {
-    std::string text = identity + "\n";
+    std::string text = process + "\n" + node + "\n";
     for (const auto& field : fields) text += field.name + "=" + field.value + "\n";
     return text;
   }
@@ -28,7 +31,8 @@ struct Card {
   static Card unpack(const std::string& text) {
     std::istringstream lines(text);
     Card card;
-    std::getline(lines, card.identity);
+    std::getline(lines, card.process);
+    std::getline(lines, card.node);
     for (std::string line; std::getline(lines, line);) {
       const auto equals = line.find('=');
       card.fields.push_back({line.substr(0, equals), line.substr(equals + 1)});
@@ -38,15 +42,17 @@ struct Card {
 };
 
 /// What rank 0 publishes: a kind of error and its sentence (both empty when all is well), then
-/// every rank's identity.
+/// every rank's process and node.
 struct Verdict {
   char kind = '-';  // '-' none, 'm' mismatch, 't' timeout
   std::string sentence;
-  std::vector<std::string> identities;
+  Introductions ranks;
 
   std::string pack() const {
     std::string text = kind + sentence + "\n";
-    for (const auto& identity : identities) text += identity + "\n";
+    for (std::size_t rank = 0; rank < ranks.processes.size(); ++rank) {
+      text += ranks.processes[rank] + "\n" + ranks.nodes[rank] + "\n";
+    }
     return text;
   }
 
@@ -55,10 +61,19 @@ struct Verdict {
     std::string first;
     std::getline(lines, first);
     Verdict verdict{first.empty() ? '-' : first[0], first.empty() ? "" : first.substr(1), {}};
-    for (std::string line; std::getline(lines, line);) verdict.identities.push_back(line);
+    for (std::string process, node; std::getline(lines, process) && std::getline(lines, node);) {
+      verdict.ranks.processes.push_back(process);
+      verdict.ranks.nodes.push_back(node);
+    }
     return verdict;
   }
 };
+
+/// AGOQ_NODE_ID may hold anything.
+std::string one_line(std::string text) {
+  std::replace(text.begin(), text.end(), '\n', ' ');
+  return text;
+}
 
 std::string card_key(int rank) { return "agoq/card/" + std::to_string(rank); }
 
@@ -84,7 +99,8 @@ Verdict judge(c10d::Store& store, int size, steady_clock::time_point deadline,
       continue;
     }
     cards.push_back(Card::unpack(store.get_to_str(card_key(rank))));
-    verdict.identities.push_back(cards.back().identity);
+    verdict.ranks.processes.push_back(cards.back().process);
+    verdict.ranks.nodes.push_back(cards.back().node);
   }
   if (!missing.empty()) {
     verdict.kind = 't';
@@ -105,10 +121,12 @@ Verdict judge(c10d::Store& store, int size, steady_clock::time_point deadline,
 
 }  // namespace
 
-std::vector<std::string> handshake(c10d::Store& store, int rank, int size,
-                                   const AgoqOptions& options, milliseconds timeout) {
+Introductions handshake(c10d::Store& store, int rank, int size, const AgoqOptions& options,
+                        milliseconds timeout) {
   const auto deadline = steady_clock::now() + timeout;
-  store.set(card_key(rank), Card{PeerProcesses::own_identity(), options.all_fields()}.pack());
+  store.set(
+      card_key(rank),
+      Card{PeerProcesses::own_identity(), one_line(node_identity()), options.all_fields()}.pack());
   Verdict verdict;
   if (rank == 0) {
     // Judged a little early, so that the others still wait when a late rank is to be named.
@@ -122,7 +140,7 @@ std::vector<std::string> handshake(c10d::Store& store, int rank, int size,
   }
   if (verdict.kind == 'm') throw Error(ErrorCode::kMismatch, verdict.sentence);
   if (verdict.kind == 't') throw Error(ErrorCode::kTimeout, verdict.sentence);
-  return std::move(verdict.identities);
+  return std::move(verdict.ranks);
 }
 
 }  // namespace agoq

@@ -12,7 +12,8 @@
 namespace agoq {
 namespace {
 
-constexpr std::array<std::string_view, 2> kAlgorithms{"auto", "flat"};
+constexpr std::array kAlgorithms{agoq::Algorithm::kAuto, agoq::Algorithm::kFlat,
+                                 agoq::Algorithm::kTwoLevel};
 
 /// "auto" is NCCL where torch has it.
 constexpr std::array<std::string_view, 2> kDeviceTransports{"auto", "host"};
@@ -48,7 +49,6 @@ void require_known(std::string_view field, const std::string& value, const Names
 
 void AgoqOptions::validate() const {
   core.validate();
-  require_known("algorithm", algorithm, kAlgorithms);
   require_known("transport", transport, transport_names());
   require_known("device_transport", device_transport, kDeviceTransports);
 }
@@ -57,7 +57,6 @@ std::vector<FingerprintField> AgoqOptions::all_fields() const {
   auto fields = fingerprint(core);
   // No result depends on it, but ranks must cut a call alike, and start-up is the time to say so.
   fields.push_back({"segment_numel", std::to_string(core.segment_numel)});
-  fields.push_back({"algorithm", algorithm});
   fields.push_back({"transport", transport});
   fields.push_back({"device_transport", device_transport});
   // A rank without them would send exactly what the others send quantized.
@@ -77,10 +76,19 @@ std::string AgoqOptions::repr() const {
     separator = ", ";
   }
   // A tuple of one has a comma at its end.
-  out << (quantized_names(core).size() == 1 ? ",)" : ")") << ", algorithm='" << algorithm
-      << "', segment_numel=" << core.segment_numel << ", codec_threads=" << core.codec_threads
-      << ", transport='" << transport << "', device_transport='" << device_transport << "')";
+  out << (quantized_names(core).size() == 1 ? ",)" : ")") << ", algorithm='"
+      << to_string(core.algorithm) << "', segment_numel=" << core.segment_numel
+      << ", codec_threads=" << core.codec_threads << ", transport='" << transport
+      << "', device_transport='" << device_transport << "')";
   return out.str();
+}
+
+agoq::Algorithm parse_algorithm(const std::string& name) {
+  std::array<std::string_view, kAlgorithms.size()> names;
+  std::transform(kAlgorithms.begin(), kAlgorithms.end(), names.begin(),
+                 [](agoq::Algorithm algorithm) { return to_string(algorithm); });
+  require_known("algorithm", name, names);
+  return kAlgorithms[std::find(names.begin(), names.end(), name) - names.begin()];
 }
 
 bool AgoqOptions::same_choices(const AgoqOptions& other) const { return repr() == other.repr(); }

@@ -16,7 +16,6 @@ struct AgoqOptions : c10d::Backend::Options {
   AgoqOptions() : c10d::Backend::Options("agoq") {}
 
   agoq::Options core;
-  std::string algorithm = "auto";
   std::string transport = "auto";
   std::string device_transport = "auto";
 
@@ -29,6 +28,9 @@ struct AgoqOptions : c10d::Backend::Options {
   /// Equal in everything a user chooses; torch's own fields (timeout, group name) do not count.
   bool same_choices(const AgoqOptions& other) const;
 };
+
+/// Inverse of to_string(); throws Error(kInvalidArgument) that lists the names there are.
+agoq::Algorithm parse_algorithm(const std::string& name);
 
 /// The names that Options(quantize=...) knows.
 std::vector<std::string> quantized_names(const agoq::Options& options);

@@ -23,6 +23,7 @@ inline pybind11::dict to_dict(const OperationStats& stats) {
   result["exact_by_reason"] = reasons;
   result["elements"] = stats.elements;
   result["wire_bytes"] = stats.wire_bytes;
+  result["wire_bytes_between_nodes"] = stats.wire_bytes_between_nodes;
   result["exact_bytes"] = stats.exact_bytes;
   result["encode_seconds"] = stats.encode_seconds;
   result["sum_seconds"] = stats.sum_seconds;

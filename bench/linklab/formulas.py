@@ -19,6 +19,9 @@ _ENCODED_BYTES_PER_ELEMENT = 1 + 2 / 128
 # Contenders whose messages are encoded.
 _QUANTIZED = ("agoq", "flat")
 
+# Smaller exact calls do not take two levels.
+_LEAST_EXACT_BYTES = 64 << 10
+
 
 def flat(hosts: int, ranks_per_host: int, operation: str, message: float) -> float:
     """Every chunk straight to its owner: g ranks send (m-1)g chunks of N/p bytes each."""
@@ -58,6 +61,7 @@ def expected(
     if contender not in (*_QUANTIZED, "exact"):
         return None
     message = encoded(size, itemsize) if contender in _QUANTIZED else size
-    if contender == "agoq" and ranks_per_host > 1:
+    has_levels = contender == "agoq" or (contender == "exact" and size >= _LEAST_EXACT_BYTES)
+    if has_levels and ranks_per_host > 1:
         return two_level(hosts, operation, message)
     return flat(hosts, ranks_per_host, operation, message)

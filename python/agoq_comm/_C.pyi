@@ -2,7 +2,7 @@
 
 # ruff: noqa: N999 - the name of the extension
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -34,7 +34,8 @@ class Options(Backend.Options):
     quantize : sequence of str
         Which of "all_reduce", "reduce_scatter" and "all_gather" are quantized.
     algorithm : str
-        "auto" or "flat".
+        "auto", "flat" or "two_level": first within each node, then between nodes, where there are
+        several ranks on a node and several nodes. Results depend on it.
     segment_numel : int
         Elements that travel at once; no result depends on it.
     codec_threads : int
@@ -92,6 +93,7 @@ class AgoqBackend(Backend):
         gloo: Backend | None,
         device_gloo: Backend | None,
         identities: list[str],
+        nodes: list[str],
         make_backend: Callable[[Store, int, int, Options], Backend],
         devices: dict[str, Any] = ...,
     ) -> None: ...
@@ -102,7 +104,9 @@ class AgoqBackend(Backend):
     def reset_stats(self) -> None: ...
     def describe(self) -> str: ...
 
-def handshake(*, store: Store, rank: int, size: int, options: Options) -> list[str]: ...
+def handshake(
+    *, store: Store, rank: int, size: int, options: Options
+) -> tuple[list[str], list[str]]: ...
 def carries_over_gloo(transport: str) -> bool: ...
 
 class Rounding:
@@ -226,5 +230,9 @@ class Communicator:
     def describe(self) -> str: ...
     def abort(self, reason: str) -> None: ...
 
-def make_inproc_communicators(size: int, options: Options) -> list[Communicator]: ...
-def make_communicator(*, store: Store, rank: int, size: int, options: Options) -> Communicator: ...
+def make_inproc_communicators(
+    size: int, options: Options, topology: Sequence[int] | None
+) -> list[Communicator]: ...
+def make_communicator(
+    *, store: Store, rank: int, size: int, options: Options, topology: Sequence[int] | None
+) -> Communicator: ...

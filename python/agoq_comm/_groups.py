@@ -43,10 +43,11 @@ def stats(group: dist.ProcessGroup | None = None) -> dict[str, dict[str, Any]]:
     dict
         For each operation that was called (``"all_reduce"``, ``"broadcast"``, ...) a dict of
         ``calls``, ``quantized_calls``, ``exact_calls``; ``exact_by_reason``, which says why calls
-        were exact and how often; ``elements``; ``wire_bytes``, which this rank sent, and
-        ``exact_bytes``, which it would have sent in the caller's type; and the wall time of the
-        thread that ran the calls: ``encode_seconds``, ``sum_seconds``, ``decode_seconds``,
-        ``wait_seconds``, ``total_seconds``.
+        were exact and how often; ``elements``; ``wire_bytes``, which this rank sent,
+        ``wire_bytes_between_nodes``, those of them that went to another node, and ``exact_bytes``,
+        which it would have sent in the caller's type; and the wall time of the thread that ran the
+        calls: ``encode_seconds``, ``sum_seconds``, ``decode_seconds``, ``wait_seconds``,
+        ``total_seconds``. What an inner backend such as Gloo served is not told apart by node.
     """
     return _backend_of(group).stats()
 
@@ -57,5 +58,5 @@ def reset_stats(group: dist.ProcessGroup | None = None) -> None:
 
 
 def describe(group: dist.ProcessGroup | None = None) -> str:
-    """Return a few lines about a group: ranks, transport, format, thresholds, inner backends."""
+    """Return a few lines about a group: ranks, transport, format, topology, algorithm."""
     return _backend_of(group).describe()

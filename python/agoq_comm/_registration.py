@@ -46,7 +46,7 @@ def _create(site: Any, options: Any = None) -> _C.AgoqBackend:
 
 def _make(store: Store, rank: int, size: int, options: _C.Options) -> _C.AgoqBackend:
     """Make a backend whose options already hold what torch says about the group."""
-    identities = _C.handshake(
+    identities, nodes = _C.handshake(
         store=PrefixStore("agoq/handshake", store), rank=rank, size=size, options=options
     )
     inner = {"cpu": _make_gloo(PrefixStore("agoq/gloo", store), rank, size, options)}
@@ -71,6 +71,7 @@ def _make(store: Store, rank: int, size: int, options: _C.Options) -> _C.AgoqBac
         gloo=gloo,
         device_gloo=device_gloo,
         identities=identities,
+        nodes=nodes,
         make_backend=_make,
     )
     _logger.info("group %r, rank %d of %d: %s", options.group_name, rank, size, backend.describe())

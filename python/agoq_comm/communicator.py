@@ -221,7 +221,9 @@ def _check_like(result: torch.Tensor, source: torch.Tensor) -> None:
         )
 
 
-def inproc_group(size: int, options: Options | None = None) -> list[Communicator]:
+def inproc_group(
+    size: int, options: Options | None = None, topology: Sequence[int] | None = None
+) -> list[Communicator]:
     """Make a group whose ranks are threads of this process.
 
     Parameters
@@ -230,11 +232,14 @@ def inproc_group(size: int, options: Options | None = None) -> list[Communicator
         Ranks, at least 1.
     options : Options, optional
         Format, thresholds and timeout of the group.
+    topology : sequence of int, optional
+        A number for each rank: ranks of equal numbers are taken to share a node. By default all
+        share one.
 
     Returns
     -------
     list of Communicator
         Element r is rank r's, to be used from a thread of its own.
     """
-    natives = make_inproc_communicators(size, Options() if options is None else options)
+    natives = make_inproc_communicators(size, Options() if options is None else options, topology)
     return [Communicator(native) for native in natives]

@@ -53,13 +53,22 @@ class Comm:
         Whose ranks take part. It is not used after the constructor.
     options : Options, optional
         Format, thresholds, transport; equal on all ranks.
+    topology : sequence of int, optional
+        A number for each rank, the same on all of them: ranks of equal numbers are taken to share
+        a node. By default those that AGOQ_NODE_ID gives one name, or else those of one host.
     """
 
-    def __init__(self, comm: Any, options: Options | None = None) -> None:
+    def __init__(
+        self, comm: Any, options: Options | None = None, topology: Sequence[int] | None = None
+    ) -> None:
         options = Options() if options is None else options
         store = make_store(comm, options._timeout)
         self._native = make_communicator(
-            store=store, rank=comm.Get_rank(), size=comm.Get_size(), options=options
+            store=store,
+            rank=comm.Get_rank(),
+            size=comm.Get_size(),
+            options=options,
+            topology=topology,
         )
         # Rank 0's store serves the others until they are connected, and is then dropped.
         comm.Barrier()

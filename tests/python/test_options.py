@@ -35,7 +35,7 @@ OTHERS = {
     "seed": 2**63,
     "min_numel": 0,
     "quantize": ("all_gather",),
-    "algorithm": "flat",
+    "algorithm": "two_level",
     "segment_numel": 1,
     "codec_threads": 3,
     "transport": "gloo",

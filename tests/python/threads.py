@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -15,11 +15,12 @@ def run(
     function: Callable[[agoq_comm.Communicator], Any],
     options: agoq_comm.Options | None = None,
     timeout: float = 30,
+    topology: Sequence[int] | None = None,
 ) -> list[Any]:
     """What `function` returns on each rank. Raises what the lowest rank that failed raised."""
     options = agoq_comm.Options() if options is None else options
     options._timeout = timedelta(seconds=timeout)
-    group = agoq_comm.inproc_group(size, options)
+    group = agoq_comm.inproc_group(size, options, topology)
     results: list[Any] = [None] * size
     errors: list[BaseException | None] = [None] * size
 
