@@ -221,7 +221,7 @@ def run(
         script.chmod(0o755)
         kept = {k: v for k, v in os.environ.items() if k != "RANK"}
         environment = {
-            "OMP_NUM_THREADS": "1",
+            **ranks.thread_counts(lab),
             **kept,
             "PATH": _path_for(mpi.mpirun),
             "PYTHONPATH": _modules_for(mpi),

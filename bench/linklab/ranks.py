@@ -24,7 +24,7 @@ _PAUSE = 0.05  # seconds between looks at the ranks
 def variables(lab: Lab, rank: int) -> dict[str, str]:
     """Environment of a rank, as torchrun would set it, with the lab's interface."""
     return {
-        "OMP_NUM_THREADS": "1",
+        **thread_counts(lab),
         **os.environ,
         **interface_variables(lab),
         **meeting_place(lab),
@@ -33,6 +33,12 @@ def variables(lab: Lab, rank: int) -> dict[str, str]:
         "LOCAL_RANK": str(rank % lab.ranks_per_host),
         "LOCAL_WORLD_SIZE": str(lab.ranks_per_host),
     }
+
+
+def thread_counts(lab: Lab) -> dict[str, str]:
+    """A rank's share of this machine's cores, which every host of the lab takes for its own."""
+    share = max(1, len(os.sched_getaffinity(0)) // lab.ranks)
+    return {"OMP_NUM_THREADS": "1", "AGOQ_CODEC_THREADS": str(share)}
 
 
 def meeting_place(lab: Lab) -> dict[str, str]:

@@ -83,6 +83,8 @@ def test_ranks_are_numbered_host_by_host() -> None:
     variables = ranks.variables(lab, 3)
     assert (variables["RANK"], variables["LOCAL_RANK"], variables["WORLD_SIZE"]) == ("3", "1", "4")
     assert variables["MASTER_ADDR"] == lab.address(0)
+    # Hosts of one machine must not each count all of its cores.
+    assert ranks.thread_counts(Lab(100))["AGOQ_CODEC_THREADS"] == "1"
     assert variables["AGOQ_SOCKET_IFNAME"] == variables["GLOO_SOCKET_IFNAME"] == "e0"
 
 
