@@ -107,7 +107,7 @@ AgoqBackend::AgoqBackend(int rank, int size, OptionsPtr options, Parts parts)
           std::move(parts.transport), core_options_of(*options_), std::move(parts.topology))),
       callbacks_(std::make_shared<CallbackPool>()),
       worker_(std::make_unique<Worker>()),
-      make_host_transport_(std::move(parts.make_host_transport)) {
+      device_transport_(std::move(parts.device_transport)) {
   init();
 }
 

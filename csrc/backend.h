@@ -41,9 +41,9 @@ struct Parts {
   std::map<std::string, BackendPtr> inner;
   std::unique_ptr<Transport> transport;
   /// Device types whose tensors are quantized. The inner backend moves their bytes, or, where that
-  /// is Gloo, the host transport that this makes, once.
+  /// is Gloo, a second transport of the host.
   std::map<c10::DeviceType, DeviceSupport> devices;
-  std::function<std::unique_ptr<Transport>()> make_host_transport;
+  std::unique_ptr<Transport> device_transport;
   PeerProcesses peers;
   std::optional<Topology> topology;
   MakeBackend make_backend;
@@ -244,7 +244,7 @@ class AgoqBackend : public c10d::Backend {
   std::unique_ptr<Worker> worker_;
 
   mutable std::mutex devices_mutex_;
-  std::function<std::unique_ptr<Transport>()> make_host_transport_;
+  std::unique_ptr<Transport> device_transport_;  ///< Until a device has taken it.
   std::map<c10::Device, std::unique_ptr<DeviceGroup>, DeviceOrder> device_groups_;
 };
 

@@ -11,6 +11,8 @@
 
 namespace agoq {
 
+bool orders_streams(const c10d::Backend& backend) { return backend.getBackendName() != "gloo"; }
+
 C10dDeviceTransport::C10dDeviceTransport(c10::intrusive_ptr<c10d::Backend> backend,
                                          const DeviceStreams& streams)
     : backend_(std::move(backend)), streams_(streams), name_(backend_->getBackendName()) {}

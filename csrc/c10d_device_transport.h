@@ -10,6 +10,9 @@
 
 namespace agoq {
 
+/// Gloo takes device tensors too, but moves them through the host while the caller waits.
+bool orders_streams(const c10d::Backend& backend);
+
 /// An exchange is one coalesced group of the backend, which thus knows the call and watches it too.
 class C10dDeviceTransport final : public DeviceTransport {
  public:

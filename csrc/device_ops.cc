@@ -16,9 +16,6 @@
 namespace agoq {
 namespace {
 
-/// Gloo takes device tensors, but moves them through the host while the caller waits.
-bool orders_streams(const BackendPtr& backend) { return backend->getBackendName() != "gloo"; }
-
 std::vector<std::int64_t> even_counts(std::int64_t count, int size) {
   return std::vector<std::int64_t>(static_cast<std::size_t>(size), count / size);
 }
@@ -73,15 +70,14 @@ DeviceGroup& AgoqBackend::device_group(c10::Device device) {
   }
   const auto make_transport = [&](DeviceStreams& streams) -> std::unique_ptr<DeviceTransport> {
     const auto backend = inner(device.type());
-    if (orders_streams(backend)) return std::make_unique<C10dDeviceTransport>(backend, streams);
-    if (!make_host_transport_) {
+    if (orders_streams(*backend)) return std::make_unique<C10dDeviceTransport>(backend, streams);
+    if (!device_transport_) {
       throw Error(ErrorCode::kUnsupported,
-                  "agoq: without NCCL a group serves one device a rank, and this rank has used "
+                  "agoq: over host memory a group serves one device a rank, and this rank has used "
                   "another one before " +
-                      device.str());
+                      device.str() + ".");
     }
-    return make_staging_transport(std::exchange(make_host_transport_, nullptr)(), streams,
-                                  timeout_.load());
+    return make_staging_transport(std::move(device_transport_), streams, timeout_.load());
   };
   group = std::make_unique<DeviceGroup>(device, support, options_->core, make_transport, callbacks_,
                                         [this](const std::string& reason) { fail(reason); });
