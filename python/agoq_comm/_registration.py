@@ -17,6 +17,9 @@ _logger = logging.getLogger("agoq_comm")
 # Device types that the backend is registered for; CUDA needs a GPU when it is used.
 _DEVICES = ["cpu", "cuda"]
 
+# Device types beside CUDA that have kernels: capsules of the DeviceSupport in csrc.
+_kernels: dict[str, Any] = {}
+
 
 def register() -> None:
     """Register the backend ``agoq`` with torch.distributed; importing `agoq_comm` does it.
@@ -49,19 +52,14 @@ def _make(store: Store, rank: int, size: int, options: _C.Options) -> _C.AgoqBac
     identities, nodes = _C.handshake(
         store=PrefixStore("agoq/handshake", store), rank=rank, size=size, options=options
     )
-    inner = {"cpu": _make_gloo(PrefixStore("agoq/gloo", store), rank, size, options)}
+    inner = _make_inner(store, rank, size, options)
     # Messages of our transports and the user's must never match: each gets a Gloo of its own.
     gloo = device_gloo = None
     if _C.carries_over_gloo(options.transport):
         gloo = _make_gloo(PrefixStore("agoq/transport", store), rank, size, options)
-    if torch.cuda.is_available():
-        if dist.is_nccl_available() and options.device_transport == "auto":
-            inner["cuda"] = _make_nccl(PrefixStore("agoq/nccl", store), rank, size, options)
-        else:
-            inner["cuda"] = _make_gloo(PrefixStore("agoq/cuda", store), rank, size, options)
-            if gloo is not None:
-                place = PrefixStore("agoq/device_transport", store)
-                device_gloo = _make_gloo(place, rank, size, options)
+        if any(isinstance(inner[name], dist.ProcessGroupGloo) for name in inner if name != "cpu"):
+            place = PrefixStore("agoq/device_transport", store)
+            device_gloo = _make_gloo(place, rank, size, options)
     backend = _C.AgoqBackend(
         store=PrefixStore("agoq/mesh", store),
         rank=rank,
@@ -73,9 +71,21 @@ def _make(store: Store, rank: int, size: int, options: _C.Options) -> _C.AgoqBac
         identities=identities,
         nodes=nodes,
         make_backend=_make,
+        devices=_kernels,
     )
     _logger.info("group %r, rank %d of %d: %s", options.group_name, rank, size, backend.describe())
     return backend
+
+
+def _make_inner(store: Store, rank: int, size: int, options: _C.Options) -> dict[str, Any]:
+    """Make the inner backend of each device type that this machine has."""
+    inner = {"cpu": _make_gloo(PrefixStore("agoq/gloo", store), rank, size, options)}
+    if torch.cuda.is_available():
+        if dist.is_nccl_available() and options.device_transport == "auto":
+            inner["cuda"] = _make_nccl(PrefixStore("agoq/nccl", store), rank, size, options)
+        else:
+            inner["cuda"] = _make_gloo(PrefixStore("agoq/cuda", store), rank, size, options)
+    return inner
 
 
 def _make_gloo(store: Store, rank: int, size: int, options: _C.Options) -> Any:

@@ -73,7 +73,10 @@ def load(me: Rank) -> None:
     device_module._is_in_bad_fork = lambda: False
     device_module._lazy_init = lambda: None
     torch._register_device_module("fake", device_module)
-    dist.Backend.register_backend(BACKEND, _create, extended_api=True, devices=["cpu", "fake"])
+    _registration._make_inner = _make_inner
+    _registration._kernels["fake"] = fake.support()
+    create = _registration._create
+    dist.Backend.register_backend(BACKEND, create, extended_api=True, devices=["cpu", "fake"])
     me.backend = BACKEND
 
 
@@ -91,39 +94,17 @@ fake = _Fake()
 inner: Any = None
 
 
-def _create(site: Any, options: Any = None) -> _C.AgoqBackend:
-    options = (options or _C.Options()).clone()
-    options._timeout = site.timeout
-    options.group_name = site.group_id
-    options.global_ranks_in_group = list(site.global_ranks_in_group)
-    return _make(site.store, site.group_rank, site.group_size, options)
-
-
-def _make(store: Any, rank: int, size: int, options: _C.Options) -> _C.AgoqBackend:
-    """As `agoq_comm` makes a group for CUDA, with the fake device in CUDA's place."""
+def _make_inner(store: Any, rank: int, size: int, options: _C.Options) -> dict[str, Any]:
+    """As `agoq_comm` does for CUDA, with the fake device in CUDA's place."""
     global inner
 
     def gloo(name: str) -> Any:
         return _registration._make_gloo(PrefixStore(name, store), rank, size, options)
 
-    inner = gloo("inner")
+    inner = gloo("fake")
     if options.device_transport == "auto":
         inner = fake.Backend(rank, size, inner)
-    over_gloo = options.transport == "gloo"
-    return _C.AgoqBackend(
-        store=PrefixStore("mesh", store),
-        rank=rank,
-        size=size,
-        options=options,
-        inner={"cpu": gloo("gloo"), "fake": inner},
-        gloo=gloo("transport") if over_gloo else None,
-        device_gloo=gloo("device transport") if over_gloo else None,
-        identities=_C.handshake(
-            store=PrefixStore("handshake", store), rank=rank, size=size, options=options
-        ),
-        make_backend=_make,
-        devices={"fake": fake.support()},
-    )
+    return {"cpu": gloo("gloo"), "fake": inner}
 
 
 if __name__ == "__main__":
