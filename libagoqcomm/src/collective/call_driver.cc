@@ -23,7 +23,7 @@ Error timed_out(const std::string& call, const Awaited& awaited,
   const std::string start = call + ": Timed out after " + std::to_string(timeout.count()) + " ms ";
   if (awaited.empty()) {
     return Error(ErrorCode::kTimeout,
-                 start + "with everything received, before the peers took what was sent to them");
+                 start + "with all bytes received, before the peers took what was sent to them");
   }
   return Error(
       ErrorCode::kTimeout,
@@ -31,10 +31,14 @@ Error timed_out(const std::string& call, const Awaited& awaited,
       awaited.begin()->first);
 }
 
-Error with_call_named(const std::string& call, const Awaited& awaited, const Error& error) {
-  std::string text = call + ": " + error.what();
-  if (!awaited.empty()) text += "; still to come were messages of " + describe(awaited);
-  return Error(error.code(), text, error.peer());
+Error with_call_named(const std::string& call, const std::string& progress, const Error& error) {
+  return Error(error.code(), call + ": " + error.what() + "; " + progress, error.peer());
+}
+
+std::string progress_of(bool begun, const Awaited& awaited) {
+  if (!begun) return "no bytes had been sent yet";
+  if (awaited.empty()) return "no bytes were still to come";
+  return "still to come were messages of " + describe(awaited);
 }
 
 }  // namespace
@@ -46,8 +50,10 @@ void run_call(Transport& transport, Collective& collective, const CallLabel& lab
   // A timeout that the clock cannot represent is none.
   const bool endless = timeout >= std::chrono::hours(24 * 365 * 100);
   const Clock::time_point deadline = endless ? Clock::time_point::max() : start + timeout;
+  bool begun = false;
   try {
     transport.begin_call(label.pack());
+    begun = true;
     while (!collective.advance()) {
       if (Clock::now() >= deadline) throw timed_out(call, collective.awaited(), timeout);
       const Stopwatch stopwatch(wait_seconds);
@@ -60,7 +66,7 @@ void run_call(Transport& transport, Collective& collective, const CallLabel& lab
                 mismatch.peer);
   } catch (const Error& error) {
     if (error.code() == ErrorCode::kTimeout) throw;
-    throw with_call_named(call, collective.awaited(), error);
+    throw with_call_named(call, progress_of(begun, collective.awaited()), error);
   }
 }
 
