@@ -116,31 +116,41 @@ def caller_stream(x: Any, stream: Any, namespace: Any) -> Iterator[int]:
         return
     if not _available():
         as_cuda_tensor(x, "x")  # Says what is wrong with it, or that there is no GPU.
-    handle = _current(x, namespace) if stream is None else handle_of(stream)
-    with _entered(handle):
+    device = _device_of(x)
+    handle = _current(device, namespace) if stream is None else handle_of(stream)
+    with _entered(handle, device):
         yield handle
+
+
+def _device_of(x: Any) -> int | None:
+    """Index of the device, or None where only torch could find it: then it is the current one."""
+    if isinstance(x, torch.Tensor):
+        return x.device.index
+    return int(x.__dlpack_device__()[1]) if hasattr(x, "__dlpack_device__") else None
 
 
 def _available() -> bool:
     return torch.cuda.is_available()
 
 
-def _current(x: Any, namespace: Any) -> int:
+def _current(device: int | None, namespace: Any) -> int:
     if namespace is not None and namespace.__name__ == "cupy":
         return int(namespace.cuda.get_current_stream().ptr)
-    device = x.device if isinstance(x, torch.Tensor) else None
     return int(torch.cuda.current_stream(device).cuda_stream)
 
 
-def _stream(handle: int) -> Any:
+def _stream(handle: int, device: int | None = None) -> Any:
     if handle in (0, _LEGACY_DEFAULT):
-        return torch.cuda.default_stream()
+        return torch.cuda.default_stream(device)
     external: Any = torch.cuda.ExternalStream
-    return external(handle)
+    return external(handle, device)
 
 
-def _entered(handle: int) -> Any:
-    return torch.cuda.stream(_stream(handle))
+@contextlib.contextmanager
+def _entered(handle: int, device: int | None) -> Iterator[None]:
+    # An external stream makes its device the current one as well.
+    with torch.cuda.stream(_stream(handle, device)):
+        yield
 
 
 def _wait_for(handle: int) -> None:

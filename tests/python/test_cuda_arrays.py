@@ -40,7 +40,7 @@ class Device:
         self.log: list[tuple[str, int]] = []
 
     @contextlib.contextmanager
-    def entered(self, handle: int):
+    def entered(self, handle: int, device: int | None):
         self.log.append(("enter", handle))
         yield
 
@@ -79,7 +79,7 @@ class OnDevice(torch.Tensor):
 def device(monkeypatch: pytest.MonkeyPatch) -> Device:
     device = Device()
     monkeypatch.setattr(_cuda, "_available", lambda: True)
-    monkeypatch.setattr(_cuda, "_current", lambda x, namespace: 77)
+    monkeypatch.setattr(_cuda, "_current", lambda device, namespace: 77)
     monkeypatch.setattr(_cuda, "_entered", device.entered)
     monkeypatch.setattr(_cuda, "_wait_for", device.wait_for)
     monkeypatch.setattr(_cuda, "_from_interface", device.from_interface)
