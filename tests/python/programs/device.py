@@ -203,7 +203,7 @@ def a_call_follows_the_stream_it_was_made_on(me: Rank) -> None:
     fake.set_delays(1, 3000)
     x = on_device(torch.zeros(LARGE))
     torch_stream = fake.use_stream(2)
-    x.copy_(data(me.rank))
+    x.copy_(data(me.rank), non_blocking=True)
     dist.all_reduce(x)
     result = x.cpu()
     fake.use_stream(torch_stream)
