@@ -178,11 +178,11 @@ def launcher_variables(lab: Lab, script: Path) -> dict[str, str]:
         "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
         "OMPI_MCA_pml": "ob1",
         # MPICH
-        "HYDRA_LAUNCHER": "ssh",
+        "HYDRA_LAUNCHER": "ssh" if lab.hosts > 1 else "fork",
         "HYDRA_LAUNCHER_EXEC": str(script),
         "HYDRA_IFACE": lab.interface,
         # Intel MPI; each host would pin its first rank to the machine's first core.
-        "I_MPI_HYDRA_BOOTSTRAP": "ssh",
+        "I_MPI_HYDRA_BOOTSTRAP": "ssh" if lab.hosts > 1 else "fork",
         "I_MPI_HYDRA_BOOTSTRAP_EXEC": str(script),
         "I_MPI_HYDRA_IFACE": lab.interface,
         "I_MPI_FABRICS": "shm:ofi",
@@ -203,7 +203,10 @@ def launcher_variables(lab: Lab, script: Path) -> dict[str, str]:
 def mpirun_command(mpi: Mpi, lab: Lab, command: Sequence[str]) -> list[str]:
     """Return the command line that starts `command`, a Python's, on all ranks."""
     addresses = [lab.address(host) for host in range(lab.hosts)]
-    if mpi.family == "Open MPI":
+    if lab.hosts == 1:
+        # Where mpirun itself runs: no remote shell, and neighbours share memory.
+        where = ["--oversubscribe", "--bind-to", "none"] if mpi.family == "Open MPI" else []
+    elif mpi.family == "Open MPI":
         slots = ",".join(f"{address}:{lab.ranks_per_host}" for address in addresses)
         where = ["--host", slots, "--map-by", "slot", "--bind-to", "none"]
     else:

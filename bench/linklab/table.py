@@ -163,8 +163,10 @@ def problems(results: dict[str, Any]) -> list[str]:
             if not result.get("egress_holds", True):
                 found.append(f"{where}: sent {result['egress_ratio']:.4f} of the formula's bytes")
     for failure in results["failures"]:
-        first = failure["why"].splitlines()[0] if failure["why"] else "no reason given"
-        found.append(f"{failure['name']} ({failure['launcher']}): {first}")
+        # What a rank printed: how it ended comes first, and why last.
+        lines = [line for line in failure["why"].splitlines() if line.strip()]
+        why = " ... ".join(dict.fromkeys([lines[0], lines[-1]]))
+        found.append(f"{failure['name']} ({failure['launcher']}): {why}")
     return found
 
 

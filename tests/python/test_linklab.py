@@ -190,7 +190,7 @@ def test_the_table_shows_what_was_measured_and_what_is_missing() -> None:
     row = table.make_row(_measured(ROW, gloo=[0.5], exact=[0.4], agoq=[0.125]), "direct")
     results = _results(row)
     results["missing"] = {"oneCCL": "it is not installed"}
-    results["failures"] = [{"name": "a row", "launcher": "Open MPI", "why": "rank 1\nended"}]
+    results["failures"] = [{"name": "a row", "launcher": "Open MPI", "why": "rank 1\nso\nended\n"}]
     text = markdown.rows(results)
     assert (
         "| allreduce float32 64 MiB, 2 hosts, 1 Gbit/s | direct | "
@@ -198,7 +198,7 @@ def test_the_table_shows_what_was_measured_and_what_is_missing() -> None:
         "exact 1.0000, agoq 1.0000 |" in text
     )
     assert "- oneCCL: it is not installed." in text
-    assert "- a row (Open MPI): rank 1." in text
+    assert "- a row (Open MPI): rank 1 ... ended." in text
 
 
 @pytest.mark.parametrize("ratio,holds", [(1.009, True), (1.02, False), (0.98, False)])
@@ -278,7 +278,7 @@ def test_the_figure_is_drawn(tmp_path: Path) -> None:
     assert (tmp_path / "a" / "linklab.png").stat().st_size > 1000
 
 
-@pytest.mark.parametrize("per_host", [1])
+@pytest.mark.parametrize("per_host", [1, 2])
 def test_a_lab_of_two_hosts_sends_what_the_formula_says_and_vanishes(per_host: int) -> None:
     labs.skip_unless_possible()
     shape = ["--hosts", "2", "--per-host", str(per_host), "--rate", "1"]
