@@ -8,11 +8,16 @@ import torch
 
 from agoq_comm._cuda import as_cuda_tensor, is_cuda_array
 
+# Libraries that lend memory by DLPack for reading only, and do not say so there.
+_IMMUTABLE = ("jax", "jaxlib")
+
 ENCODABLE = {torch.float32: "float32", torch.bfloat16: "bfloat16", torch.float16: "float16"}
 
 
 def as_tensor(x: Any, name: str, *, written: bool = False) -> torch.Tensor:
     """View `x` as a tensor that shares its memory where it can; where `written`, it must."""
+    if written and type(x).__module__.partition(".")[0] in _IMMUTABLE:
+        raise ValueError(f"{name} is an array of JAX, whose arrays never change")
     if is_cuda_array(x):
         x = as_cuda_tensor(x, name, written=written)
     elif not isinstance(x, torch.Tensor):

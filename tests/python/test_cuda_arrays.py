@@ -218,6 +218,12 @@ class OtherLibrary:
         return SimpleNamespace(__name__="other", from_dlpack=OtherLibrary)
 
 
+def test_arrays_that_never_change_are_no_outputs() -> None:
+    array = type("ArrayImpl", (OtherLibrary,), {"__module__": "jaxlib._jax"})(torch.zeros(X.size))
+    with pytest.raises(ValueError, match="out is an array of JAX"):
+        agoq_comm.decode(agoq_comm.encode(X), out=array)
+
+
 def test_any_library_with_dlpack_gets_its_own_arrays() -> None:
     encoded = agoq_comm.encode(OtherLibrary(torch.from_numpy(X)))
     decoded = agoq_comm.decode(encoded)
