@@ -76,7 +76,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--micro-batches", type=int, default=8)
     parser.add_argument("--batch", type=int, default=2, help="windows a replica and micro-batch")
     parser.add_argument("--length", type=int, default=64, help="bytes in a window")
-    parser.add_argument("--learning-rate", type=float, default=2e-3)
+    parser.add_argument("--learning-rate", type=float, default=1e-3)
     parser.add_argument("--evaluate-every", type=int, default=30)
     parser.add_argument("--validation-rows", type=int, default=256)
     parser.add_argument("--json", type=Path, help="where rank 0 writes the result")
