@@ -8,15 +8,17 @@
 #include <functional>
 #include <iostream>
 #include <memory>
+#include <utility>
 
 namespace {
 
 /// `communicator` is an ncclComm_t, and stays the framework's.
 std::unique_ptr<agoq::DeviceCommunicator> make_group(void* communicator,
                                                      const agoq::Options& options) {
+  std::unique_ptr<agoq::DeviceTransport> transport = agoq::make_nccl_transport(communicator);
   return std::make_unique<agoq::DeviceCommunicator>(
-      agoq::make_nccl_transport(communicator), std::make_unique<agoq::CudaCodec>(options.format),
-      agoq::cuda_runtime(), options);
+      std::move(transport), std::make_unique<agoq::CudaCodec>(options.format), agoq::cuda_runtime(),
+      options);
 }
 
 /// Puts the all-reduce on `stream`, a cudaStream_t, and returns. `allocate` is the framework's own:
