@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -15,6 +16,7 @@ from agoq_comm.gradients.bucket import Bucket
 from agoq_comm.gradients.quantized_gradients import QuantizedGradients
 
 
+@dataclass(frozen=True)
 class GradientClipping:
     """How the global norm is limited.
 
@@ -29,15 +31,9 @@ class GradientClipping:
         must be counted by one of them. All by default.
     """
 
-    def __init__(
-        self,
-        max_norm: float,
-        group: dist.ProcessGroup | None = None,
-        counts: Callable[[nn.Parameter], bool] | None = None,
-    ) -> None:
-        self.max_norm = max_norm
-        self.group = group
-        self.counts = counts or (lambda parameter: True)
+    max_norm: float
+    group: dist.ProcessGroup | None = None
+    counts: Callable[[nn.Parameter], bool] = lambda parameter: True
 
 
 class _EncodedStep(ABC):

@@ -41,7 +41,8 @@ class QuantizedGradients:
         parameter is one parameter.
     group : ProcessGroup, optional
         A group of the backend ``agoq``, whose options name the block format and the rounding; the
-        world by default.
+        world by default. Ranks that do not use the same parameters send their buckets at different
+        times: call nothing else on the group between the last backward pass and `reduce`.
     result : {"all_reduce", "reduce_scatter"}
         Whether all ranks get all sums, encoded once more, or each the sums of the tiles it owns.
     average : bool

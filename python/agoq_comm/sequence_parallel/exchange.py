@@ -62,9 +62,6 @@ def _way(
 ) -> _Way:
     options = _backend_of(group).options
     wanted = quantizes(x, numel, group, wanted)
-    # Device memory is the backend's affair: the codec's Python functions take CPU memory.
-    if x.device.type != "cpu":
-        return _Way.DIRECT
     by_backend = quantizes(x, numel, group, operation in options.quantize)
     whole_blocks = x.shape[-1] % options.block == 0
     if wanted:

@@ -26,8 +26,8 @@ from agoq_comm.sequence_parallel.row_blocks import RowBlocks
 def _codec_to_keep(x: torch.Tensor, group: str, quantized: bool, keep: bool) -> RowBlocks | None:
     """How to encode an input that is kept encoded; None for one that is kept as it is."""
     members = resolve(group)
-    wanted = keep and x.device.type == "cpu" and x.dim() > 1
-    if not wanted or not exchange.quantizes(x, x.numel() * members.size(), members, quantized):
+    wanted = keep and quantized and x.dim() > 1
+    if not exchange.quantizes(x, x.numel() * members.size(), members, wanted):
         return None
     return RowBlocks.of(x.shape[-1], _backend_of(members).options)
 
