@@ -190,6 +190,7 @@ def launcher_variables(lab: Lab, script: Path) -> dict[str, str]:
         # oneCCL: on CPUs, over the MPI that has started it.
         "CCL_PLUGIN": "ONECCL_LEGACY_CPU",
         "CCL_ATL_TRANSPORT": "mpi",
+        "CCL_KVS_IFACE": lab.interface,
         "CCL_LOG_LEVEL": "error",
         # libfabric and UCX, under all of them; UCX would find that the hosts are one machine, and
         # share memory past the links.

