@@ -30,7 +30,8 @@ bool is_supported(CpuIsa isa) noexcept {
 #if defined(__x86_64__)
   // The builtin reads cpuid and also, through xgetbv, whether the system saves the registers.
   __builtin_cpu_init();
-  const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("f16c");
+  const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("f16c") &&
+                    __builtin_cpu_supports("fma");
   switch (isa) {
     case CpuIsa::kScalar:
       return true;

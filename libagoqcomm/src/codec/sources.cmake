@@ -20,7 +20,7 @@ if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64|amd64)$")
     ${CMAKE_CURRENT_LIST_DIR}/cpu/avx2.cc
     ${CMAKE_CURRENT_LIST_DIR}/cpu/avx512.cc)
   set_source_files_properties(${CMAKE_CURRENT_LIST_DIR}/cpu/avx2.cc
-    PROPERTIES COMPILE_OPTIONS "-mavx2;-mf16c")
+    PROPERTIES COMPILE_OPTIONS "-mavx2;-mf16c;-mfma")
   # gcc 12 takes its own header's undefined vectors for a mistake of ours (its PR 105593).
   set_source_files_properties(${CMAKE_CURRENT_LIST_DIR}/cpu/avx512.cc PROPERTIES COMPILE_OPTIONS
     "-mavx2;-mf16c;-mavx512f;-mavx512bw;-mavx512vl;-mavx512dq;$<$<CXX_COMPILER_ID:GNU>:-Wno-maybe-uninitialized>")

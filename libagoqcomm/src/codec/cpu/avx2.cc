@@ -1,4 +1,4 @@
-// AVX2 with F16C: 8 lanes.
+// AVX2 with F16C and FMA: 8 lanes.
 #include <immintrin.h>
 
 #include <cstdint>
@@ -20,6 +20,11 @@ struct Avx2 {
   AGOQ_INLINE Vector broadcast(float x) { return _mm256_set1_ps(x); }
   AGOQ_INLINE Vector add(Vector a, Vector b) { return _mm256_add_ps(a, b); }
   AGOQ_INLINE Vector mul(Vector a, Vector b) { return _mm256_mul_ps(a, b); }
+  /// a * b + c in one rounding.
+  AGOQ_INLINE Vector multiply_add(Vector a, Vector b, Vector c) { return _mm256_fmadd_ps(a, b, c); }
+  AGOQ_INLINE bool has_nan(Vector a, Vector b) {
+    return _mm256_movemask_ps(_mm256_cmp_ps(a, b, _CMP_UNORD_Q)) != 0;
+  }
   AGOQ_INLINE Vector canonical(Vector x) {
     const Vector nan_lanes = _mm256_cmp_ps(x, x, _CMP_UNORD_Q);
     return _mm256_blendv_ps(x, broadcast(from_bits(kCanonicalNanBits)), nan_lanes);
@@ -101,9 +106,7 @@ struct Element<Int8> {
   AGOQ_INLINE Codes quantize(__m256 x, __m256 inverse) {
     return _mm256_cvtps_epi32(_mm256_mul_ps(x, inverse));
   }
-  AGOQ_INLINE __m256 dequantize(Codes codes, __m256 scale) {
-    return _mm256_mul_ps(_mm256_cvtepi32_ps(codes), scale);
-  }
+  AGOQ_INLINE __m256 numbers(Codes codes) { return _mm256_cvtepi32_ps(codes); }
   AGOQ_INLINE Codes load(const std::uint8_t* codes) {
     return _mm256_cvtepi8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(codes)));
   }

@@ -20,6 +20,11 @@ struct Avx512 {
   AGOQ_INLINE Vector broadcast(float x) { return _mm512_set1_ps(x); }
   AGOQ_INLINE Vector add(Vector a, Vector b) { return _mm512_add_ps(a, b); }
   AGOQ_INLINE Vector mul(Vector a, Vector b) { return _mm512_mul_ps(a, b); }
+  /// a * b + c in one rounding.
+  AGOQ_INLINE Vector multiply_add(Vector a, Vector b, Vector c) { return _mm512_fmadd_ps(a, b, c); }
+  AGOQ_INLINE bool has_nan(Vector a, Vector b) {
+    return _mm512_cmp_ps_mask(a, b, _CMP_UNORD_Q) != 0;
+  }
   AGOQ_INLINE Vector canonical(Vector x) {
     const __mmask16 nan_lanes = _mm512_cmp_ps_mask(x, x, _CMP_UNORD_Q);
     return _mm512_mask_mov_ps(x, nan_lanes, broadcast(from_bits(kCanonicalNanBits)));
@@ -101,9 +106,7 @@ struct Element<Int8> {
   AGOQ_INLINE Codes quantize(__m512 x, __m512 inverse) {
     return _mm512_cvtps_epi32(_mm512_mul_ps(x, inverse));
   }
-  AGOQ_INLINE __m512 dequantize(Codes codes, __m512 scale) {
-    return _mm512_mul_ps(_mm512_cvtepi32_ps(codes), scale);
-  }
+  AGOQ_INLINE __m512 numbers(Codes codes) { return _mm512_cvtepi32_ps(codes); }
   AGOQ_INLINE Codes load(const std::uint8_t* codes) {
     return _mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(codes)));
   }

@@ -2,11 +2,13 @@
 // in the vector operations.
 //
 //   Isa:      Vector (fp32), kLanes, kBytes of a register, load<type>, store<type>, stream<type>,
-//             broadcast, add, mul, canonical; Magnitude with zero_magnitude, max_magnitude of a
-//             Vector, max_raw<type> of a register of the caller's elements, and fold<type>, which
-//             leaves four lanes that hold the fp32 magnitudes' largest
-//   Element:  kBits, kMax, Codes (kLanes codes in a register), quantize, dequantize,
-//             load, store of a group of 4 registers, or of a block's 2
+//             broadcast, add, mul, multiply_add, canonical, has_nan of two; Magnitude with
+//             zero_magnitude, max_magnitude of a Vector, max_raw<type> of a register of the
+//             caller's elements, and fold<type>, which leaves four lanes that hold the fp32
+//             magnitudes' largest
+//   Element:  kBits, kMax, Codes (kLanes codes in a register), quantize, numbers
+//             (that codes stand for, before the scale), load, store of a group of 4 registers, or
+//             of a block's 2
 //
 // Encoders take four blocks at a time: first the magnitudes of all four, then their scales at once,
 // then the codes. The elements are read again for that, from L1, which costs less than to wait for
@@ -75,7 +77,7 @@ struct BlockKernels {
 
   /// NaN only as the canonical one: the scale's, which every product with it is too.
   AGOQ_INLINE Vector decode_vector(const std::uint8_t* codes, int vector, Vector scale) {
-    return Element::dequantize(Element::load(codes + vector * kVectorCodeBytes), scale);
+    return Isa::mul(Element::numbers(Element::load(codes + vector * kVectorCodeBytes)), scale);
   }
 
   /// Codes come as a rule from a message that another core has just written.
@@ -205,13 +207,29 @@ struct BlockKernels {
 
   // --- sums -----------------------------------------------------------------------------------
 
-  /// Multiplies, then adds, in two roundings: a product past fp32's range must become infinite as
-  /// the decoded piece would, which one fused operation undoes.
+  /// Whether a product of a code and the scale is exact and far from the ends of fp32's range. Then
+  /// one fused operation adds it to the same bits as multiplying, then adding. Elsewhere it must
+  /// not be used: a product past the range must become infinite as the decoded piece would.
+  AGOQ_INLINE bool is_exact(float scale, ScaleType type) {
+    constexpr std::uint32_t kFirst = bits(kSmallestScale);
+    constexpr std::uint32_t kEnd = bits(0x1p100f);
+    return type == ScaleType::kBfloat16 && bits(scale) - kFirst < kEnd - kFirst;
+  }
+
   template <bool kAdd>
   AGOQ_INLINE void take_codes(EncodedBlocks in, std::int64_t b, int first, Chunk& sum) {
-    const Vector scale = Isa::broadcast(load_scale(in.scales, b, in.scale_type));
+    const float block_scale = load_scale(in.scales, b, in.scale_type);
+    const Vector scale = Isa::broadcast(block_scale);
     const std::uint8_t* codes = block_at(in.codes, b * kCodeBytes);
     prefetch_codes(codes);
+    if (kAdd && is_exact(block_scale, in.scale_type)) [[likely]] {
+      AGOQ_UNROLL
+      for (int i = 0; i < kChunk; ++i) {
+        const Codes some = Element::load(codes + (first + i) * kVectorCodeBytes);
+        sum[i] = Isa::multiply_add(Element::numbers(some), scale, sum[i]);
+      }
+      return;
+    }
     AGOQ_UNROLL
     for (int i = 0; i < kChunk; ++i) {
       const Vector x = decode_vector(codes, first + i, scale);
@@ -249,8 +267,11 @@ struct BlockKernels {
   /// Vectors first, first + 1, ... of block b, in rank order.
   template <DataType kType>
   AGOQ_INLINE void sum_chunk(const SumOfPieces& pieces, std::int64_t b, int first, Chunk& sum) {
-    take_piece<kType, false>(pieces, 0, b, first, sum);
-    for (int rank = 1; rank < pieces.ranks; ++rank) {
+    // Of the first two the owner's comes first, since a + b is b + a and codes are added faster.
+    const int start = pieces.own_rank == 1 ? 1 : 0;
+    take_piece<kType, false>(pieces, start, b, first, sum);
+    if (pieces.ranks > 1) take_piece<kType, true>(pieces, 1 - start, b, first, sum);
+    for (int rank = 2; rank < pieces.ranks; ++rank) {
       take_piece<kType, true>(pieces, rank, b, first, sum);
     }
     if (pieces.factor != 1.0f) {
@@ -258,6 +279,16 @@ struct BlockKernels {
       AGOQ_UNROLL
       for (int i = 0; i < kChunk; ++i) sum[i] = Isa::mul(sum[i], factor);
     }
+  }
+
+  AGOQ_INLINE void canonicalize(Chunk& x) {
+    bool has_nan = false;
+    AGOQ_UNROLL
+    for (int i = 0; i < kChunk; i += 2) has_nan |= Isa::has_nan(x[i], x[i + 1]);
+    if (!has_nan) [[likely]]
+      return;
+    AGOQ_UNROLL
+    for (int i = 0; i < kChunk; ++i) x[i] = Isa::canonical(x[i]);
   }
 
   /// Whether the owner's piece is long, and as wide as the numbers that are written.
@@ -279,10 +310,10 @@ struct BlockKernels {
       for (int first = 0; first < kVectors; first += kChunk) {
         Chunk sum;
         sum_chunk<kType>(pieces, b, first, sum);
+        canonicalize(sum);
         AGOQ_UNROLL
         for (int i = 0; i < kChunk; ++i) {
-          Isa::template store<kType>(to + (first + i) * kVectorBytes<kType>,
-                                     Isa::canonical(sum[i]));
+          Isa::template store<kType>(to + (first + i) * kVectorBytes<kType>, sum[i]);
         }
       }
     }
@@ -304,7 +335,7 @@ struct BlockKernels {
                                      inverses);
         if constexpr (kStore) {
           Isa::template store<kType>(to + (i + j) * kVectorBytes<kType>,
-                                     Element::dequantize(group[j], scales));
+                                     Isa::mul(Element::numbers(group[j]), scales));
         }
       }
       Element::store(group, codes + i * kVectorCodeBytes);
