@@ -102,3 +102,41 @@ def test_bytes_of_the_halves_are_what_counters_say(ranks: int, part: int, block:
             ).total
             for name in names
         ]
+
+
+@settings(max_examples=40)
+@given(st.integers(2, 3), st.integers(2, 3), st.integers(1, 20_000), st.booleans(), st.booleans())
+def test_bytes_of_levels_are_what_counters_say(
+    nodes: int, per_node: int, part: int, quantized: bool, levels: bool
+) -> None:
+    cluster = Cluster(nodes * per_node, per_node, Link(1e9))
+    names = ("all_reduce", "reduce_scatter", "all_gather")
+    options = agoq_comm.Options(
+        min_numel=0,
+        quantize=names if quantized else (),
+        algorithm="two_level" if levels else "flat",
+    )
+
+    def call(comm: agoq_comm.Communicator) -> list[list[int]]:
+        # Long enough that no exact call is one shot.
+        comm.all_reduce(torch.ones(part * comm.size + 2**16))
+        comm.reduce_scatter([torch.ones(part) for _ in range(comm.size)])
+        comm.all_gather(torch.ones(part))
+        counted = comm.stats()
+        return [
+            [counted[name]["wire_bytes"], counted[name]["wire_bytes_between_nodes"]]
+            for name in names
+        ]
+
+    algorithm = {
+        (True, True): "two_level",
+        (True, False): "flat",
+        (False, True): "exact_two_level",
+        (False, False): "two_phase",
+    }[quantized, levels]
+    topology = [rank // per_node for rank in range(cluster.ranks)]
+    for rank, counted in enumerate(threads.run(cluster.ranks, call, options, topology=topology)):
+        for name, (total, between) in zip(names, counted, strict=True):
+            count = part * cluster.ranks + (2**16 if name == "all_reduce" else 0)
+            sent = plan.sent_bytes(cluster, algorithm, count, rank, operation=Operation(name))
+            assert (sent.total, sent.between) == (total, between), name
