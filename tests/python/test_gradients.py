@@ -26,7 +26,7 @@ def test_basic(size: int, name: str) -> None:
 
 @pytest.mark.parametrize("size,name", gradients_optimizers.checks.cases(2, 3))
 def test_optimizers(size: int, name: str) -> None:
-    expect_ok("programs.gradients_optimizers", size, name)
+    expect_ok("programs.gradients_optimizers", size, name, timeout=240)
 
 
 @pytest.mark.parametrize("size,name", gradients_rounding.checks.cases(2))

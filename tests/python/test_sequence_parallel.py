@@ -18,7 +18,7 @@ def test_regions(size: int, name: str) -> None:
 
 @pytest.mark.parametrize("size,name", sequence_contract.checks.cases(2, 3))
 def test_contract(size: int, name: str) -> None:
-    expect_ok("programs.sequence_contract", size, name)
+    expect_ok("programs.sequence_contract", size, name, timeout=240)
 
 
 @pytest.mark.parametrize("width", [1, 72, 127, 128, 129, 200, 384])

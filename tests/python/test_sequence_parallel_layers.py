@@ -10,4 +10,4 @@ from programs import sequence_layers
 
 @pytest.mark.parametrize("size,name", sequence_layers.checks.cases(2, 3))
 def test_layers(size: int, name: str) -> None:
-    expect_ok("programs.sequence_layers", size, name)
+    expect_ok("programs.sequence_layers", size, name, timeout=240)
