@@ -216,7 +216,7 @@ WorkPtr AgoqBackend::barrier(const c10d::BarrierOptions& options) {
   const bool on_cuda = (options.device && !options.device->is_cpu()) || !options.device_ids.empty();
   if (on_cuda && inner_.count(at::kCUDA)) {
     ++sequence_;
-    communicator_->record_exact(Operation::kBarrier, ExactReason::kDevice, 0, 0, 0);
+    communicator_->record_exact(Operation::kBarrier, ExactReason::kOperation, 0, 0, 0);
     return inner(at::kCUDA)->barrier(options);
   }
   return enqueue(call, options.asyncOp, {}, {},

@@ -17,9 +17,7 @@ WorkPtr AgoqBackend::peer_work(Operation operation, OpType type, const char* tit
   const auto device = tensor.device().type();
   require_healthy();
   const auto sent = operation == Operation::kSend ? static_cast<std::int64_t>(tensor.nbytes()) : 0;
-  communicator_->record_exact(operation,
-                              device == at::kCPU ? ExactReason::kOperation : ExactReason::kDevice,
-                              tensor.numel(), sent, 0);
+  communicator_->record_exact(operation, ExactReason::kOperation, tensor.numel(), sent, 0);
   auto work = issue(*inner(device));
   // NCCL's work orders streams, and its coalesced calls return none.
   if (device != at::kCPU || !work) return work;
