@@ -53,11 +53,10 @@ CodecThreads::~CodecThreads() {
 
 void CodecThreads::run(int parts, const std::function<void(int)>& work) {
   const std::unique_lock lock(running_, std::try_to_lock);
-  if (!lock.owns_lock() || parts < 2) {
+  if (!lock.owns_lock() || parts < 2 || !has_helpers()) {
     for (int part = 0; part < parts; ++part) work(part);
     return;
   }
-  if (pid_ != ::getpid()) start();
   work_ = &work;
   unfinished_.store(parts, std::memory_order_relaxed);
   const std::uint32_t number = runs_.load(std::memory_order_relaxed) + 1;
@@ -83,10 +82,12 @@ bool CodecThreads::do_one_part() {
   return true;
 }
 
+bool CodecThreads::has_helpers() {
+  if (pid_ == 0) start();
+  return pid_ == ::getpid();
+}
+
 void CodecThreads::start() {
-  // After a fork these are the parent's, which this process cannot join.
-  if (!helpers_.empty()) new std::vector<std::thread>(std::move(helpers_));
-  helpers_.clear();
   pid_ = ::getpid();
   // Signals are for the application's own threads.
   sigset_t all;

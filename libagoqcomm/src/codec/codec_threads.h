@@ -35,6 +35,8 @@ class CodecThreads {
  private:
   /// Claims and does one; false where none is left.
   bool do_one_part();
+  /// Starts them the first time; false in a forked child.
+  bool has_helpers();
   void start();
   /// What a helper does until the end.
   void help();
