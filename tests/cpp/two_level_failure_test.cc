@@ -33,13 +33,16 @@ TEST(TwoLevelFailure, ALateRankIsNamedByAllOthersAlsoFromAnotherNode) {
         }
       },
       Topology(kNodes));
+  int timeouts = 0;
   for (int rank = 0; rank < 3; ++rank) {
-    EXPECT_EQ(outcomes[rank].error, ErrorCode::kTimeout) << rank;
-    EXPECT_NE(outcomes[rank].words.find("rank 3"), std::string::npos) << outcomes[rank].words;
+    const Outcome& outcome = outcomes[rank];
+    EXPECT_NE(outcome.words.find("waiting for rank 3"), std::string::npos) << outcome.words;
+    // Whoever's time is not quite up when the first gives up hears of it from that rank.
+    if (outcome.error != ErrorCode::kTimeout) continue;
+    EXPECT_EQ(outcome.peer, 3) << outcome.words;
+    ++timeouts;
   }
-  // Across nodes nobody else is suspected; a neighbour waits for its pieces.
-  EXPECT_EQ(outcomes[0].peer, 3) << outcomes[0].words;
-  EXPECT_EQ(outcomes[1].peer, 3) << outcomes[1].words;
+  EXPECT_GE(timeouts, 1);
 }
 
 TEST(TwoLevelFailure, ARankThatCallsSomethingElseIsFoundFromEveryNode) {
