@@ -3,6 +3,7 @@
 
 #include "agoqcomm/error.h"
 #include "backend.h"
+#include "c10d_device_transport.h"
 #include "errors.h"
 
 namespace agoq {
@@ -110,8 +111,12 @@ c10d::ErrorType AgoqBackend::getError() {
     }
   }
   // Gloo keeps no such state; NCCL does.
-  const auto nccl = inner_.find(at::kCUDA);
-  return nccl == inner_.end() ? c10d::ErrorType::SUCCESS : nccl->second->getError();
+  for (const auto& [device, backend] : inner_) {
+    if (!orders_streams(*backend)) continue;
+    const auto error = backend->getError();
+    if (error != c10d::ErrorType::SUCCESS) return error;
+  }
+  return c10d::ErrorType::SUCCESS;
 }
 
 void AgoqBackend::abort() {

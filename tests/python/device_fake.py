@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import fcntl
 import importlib
+import os
 import subprocess
 import sys
 import types
@@ -32,8 +33,15 @@ HIGH_PRIORITY = range(5, 9)
 
 def build() -> None:
     """Compile the device where that has not been done, in a process that may load it."""
+    # Where pip puts ninja.
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     done = subprocess.run(
-        [sys.executable, __file__], capture_output=True, text=True, timeout=280, check=False
+        [sys.executable, __file__],
+        capture_output=True,
+        text=True,
+        timeout=280,
+        check=False,
+        env={**os.environ, "PATH": path},
     )
     assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-4000:]
 
