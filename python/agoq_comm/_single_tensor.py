@@ -1,4 +1,4 @@
-"""torch's collectives on single tensors: since 2.13 under new names, the older ones with a warning."""
+"""torch's collectives on single tensors, whose older names give a warning since torch 2.13."""
 
 from __future__ import annotations
 
