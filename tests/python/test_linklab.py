@@ -295,12 +295,12 @@ def test_the_figure_is_drawn(tmp_path: Path) -> None:
     assert (tmp_path / "a" / "linklab.png").stat().st_size > 1000
 
 
-@pytest.mark.parametrize("per_host", [1])
+@pytest.mark.parametrize("per_host", [1, 2])
 def test_a_lab_of_two_hosts_sends_what_the_formula_says_and_vanishes(per_host: int) -> None:
     labs.skip_unless_possible()
     shape = ["--hosts", "2", "--per-host", str(per_host), "--rate", "1"]
     running = subprocess.Popen(
-        [sys.executable, "-m", "linklab", "check", *shape, "-m", "1M"],
+        [sys.executable, "-m", "linklab", "check", *shape, "-m", "4M"],
         cwd=labs.BENCH,
         text=True,
         stdout=subprocess.PIPE,
