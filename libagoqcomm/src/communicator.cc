@@ -47,24 +47,24 @@ void Communicator::all_reduce(const void* in, void* out, std::int64_t count, Dat
   check_memory(kOperation, in, count, "in");
   check_memory(kOperation, out, count, "out");
   check_reducible(type, op);
-  impl_->run(impl_->label(kOperation, type, op, count, call), call,
-             [&](Transport& transport, SegmentExchange& exchange,
-                 const CallLabel& label) -> std::unique_ptr<Collective> {
-               if (!label.quantized && !label.two_level &&
-                   is_one_shot(transport.name(), size(), exchange.value_bytes(count))) {
-                 return std::make_unique<OneShotAllReduce>(transport, exchange, count, in, out);
-               }
-               if (label.two_level) {
-                 return TwoLevel::all_reduce(
-                     transport, exchange,
-                     TwoLevelPlan::balanced(count, topology(), impl_->block(label),
-                                            options().segment_numel),
-                     in, out);
-               }
-               const ChunkPlan plan =
-                   ChunkPlan::balanced(count, size(), impl_->block(label), options().segment_numel);
-               return std::make_unique<AllReduce>(transport, exchange, plan, in, out);
-             });
+  impl_->run(
+      impl_->label(kOperation, type, op, count, call), call,
+      [&](Transport& transport, SegmentExchange& exchange,
+          const CallLabel& label) -> std::unique_ptr<Collective> {
+        if (!label.quantized && !label.two_level &&
+            is_one_shot(transport.name(), size(), exchange.value_bytes(count))) {
+          return std::make_unique<OneShotAllReduce>(transport, exchange, count, in, out);
+        }
+        if (label.two_level) {
+          return TwoLevel::all_reduce(transport, exchange,
+                                      TwoLevelPlan::balanced(count, topology(), impl_->block(label),
+                                                             impl_->segment_numel(label)),
+                                      in, out);
+        }
+        const ChunkPlan plan =
+            ChunkPlan::balanced(count, size(), impl_->block(label), impl_->segment_numel(label));
+        return std::make_unique<AllReduce>(transport, exchange, plan, in, out);
+      });
 }
 
 void Communicator::reduce_scatter(std::span<const void* const> in,
@@ -98,12 +98,7 @@ void Communicator::broadcast(void* data, std::int64_t count, DataType type, int 
   check_memory(kOperation, data, count, "data");
   CallLabel label = impl_->label(kOperation, type, ReduceOp::kNone, count, call);
   label.root = root;
-  // An all-gather to which only the root has something to give.
-  std::vector<std::int64_t> counts(size());
-  std::vector<void*> out(size());
-  counts[root] = count;
-  out[root] = data;
-  impl_->gather_chunks(label, rank() == root ? data : nullptr, out, counts, call);
+  impl_->broadcast(label, data, call);
 }
 
 void Communicator::reduce(const void* in, void* out, std::int64_t count, DataType type, ReduceOp op,

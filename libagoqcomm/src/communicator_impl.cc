@@ -8,6 +8,7 @@
 #include "collective/label_check.h"
 #include "collective/quantized_exchange.h"
 #include "collective/reduce_scatter.h"
+#include "collective/relayed_broadcast.h"
 #include "collective/two_level.h"
 
 namespace agoq {
@@ -73,7 +74,7 @@ void Communicator::Impl::reduce_chunks(const CallLabel& label, std::span<const v
           return TwoLevel::reduce_scatter(transport, exchange, two_level_plan(running, counts), in,
                                           out);
         }
-        const ChunkPlan plan = ChunkPlan::given(counts, block(running), options_.segment_numel);
+        const ChunkPlan plan = ChunkPlan::given(counts, block(running), segment_numel(running));
         return std::make_unique<ReduceScatter>(transport, exchange, plan, in, out);
       });
 }
@@ -89,7 +90,7 @@ void Communicator::Impl::gather_chunks(const CallLabel& label, const void* in,
           return TwoLevel::all_gather(transport, exchange, two_level_plan(running, counts), in,
                                       out);
         }
-        const ChunkPlan plan = ChunkPlan::given(counts, block(running), options_.segment_numel);
+        const ChunkPlan plan = ChunkPlan::given(counts, block(running), segment_numel(running));
         return std::make_unique<AllGather>(transport, exchange, plan, in, out);
       });
 }
@@ -97,8 +98,32 @@ void Communicator::Impl::gather_chunks(const CallLabel& label, const void* in,
 void Communicator::Impl::exchange_chunks(const CallLabel& label, std::int64_t elements,
                                          const PairChunks& chunks, const CallOptions& call) {
   run(label, elements, call,
-      [&](Transport& transport, SegmentExchange& exchange, const CallLabel&) {
-        return std::make_unique<AllToAll>(transport, exchange, chunks, options_.segment_numel);
+      [&](Transport& transport, SegmentExchange& exchange, const CallLabel& running) {
+        return std::make_unique<AllToAll>(transport, exchange, chunks, segment_numel(running));
+      });
+}
+
+void Communicator::Impl::broadcast(const CallLabel& label, void* data, const CallOptions& call) {
+  // An all-gather to which only the root has something to give.
+  std::vector<std::int64_t> counts(size());
+  std::vector<void*> out(size());
+  counts[label.root] = label.count;
+  out[label.root] = data;
+  const void* const in = rank() == label.root ? data : nullptr;
+  run(label, call,
+      [&](Transport& transport, SegmentExchange& exchange,
+          const CallLabel& running) -> std::unique_ptr<Collective> {
+        if (running.two_level) {
+          return TwoLevel::all_gather(transport, exchange, two_level_plan(running, counts), in,
+                                      out);
+        }
+        const std::int64_t numel = segment_numel(running);
+        if (is_relayed(transport.name(), size(), exchange.value_bytes(running.count))) {
+          const ChunkPlan plan = ChunkPlan::balanced(running.count, size(), block(running), numel);
+          return std::make_unique<RelayedBroadcast>(transport, exchange, plan, running.root, data);
+        }
+        const ChunkPlan plan = ChunkPlan::given(counts, block(running), numel);
+        return std::make_unique<AllGather>(transport, exchange, plan, in, out);
       });
 }
 

@@ -1,6 +1,7 @@
 // What stands behind a Communicator: turns, failure, counters, and the run of one collective.
 #pragma once
 
+#include <algorithm>
 #include <condition_variable>
 #include <memory>
 #include <mutex>
@@ -42,9 +43,16 @@ class Communicator::Impl {
     constexpr std::int64_t kExactBlock = 64;
     return label.quantized ? options_.format.block : kExactBlock;
   }
+  /// Elements of a segment. An exact one has as many bytes as one of int8 codes: how long
+  /// messages should be depends on caches and sockets, not on what is in them.
+  std::int64_t segment_numel(const CallLabel& label) const {
+    const std::int64_t numel = options_.segment_numel;
+    if (label.quantized) return numel;
+    return std::max<std::int64_t>(1, numel / static_cast<std::int64_t>(size_of(label.type)));
+  }
 
   TwoLevelPlan two_level_plan(const CallLabel& label, std::span<const std::int64_t> counts) const {
-    return TwoLevelPlan::given(counts, topology_, block(label), options_.segment_numel);
+    return TwoLevelPlan::given(counts, topology_, block(label), segment_numel(label));
   }
 
   /// Runs a collective that make(transport, exchange, label) builds, quantized or exact as
@@ -83,6 +91,7 @@ class Communicator::Impl {
   void exchange_chunks(const CallLabel& label, std::int64_t elements, const PairChunks& chunks,
                        const CallOptions& call);
 
+  void broadcast(const CallLabel& label, void* data, const CallOptions& call);
   void check_call(CallLabel label, const CallOptions& call);
   void add(Operation operation, const OperationStats& more);
   Stats stats() const;

@@ -71,7 +71,7 @@ class Options(Backend.Options):
         min_numel: int = 16384,
         quantize: tuple[str, ...] = ("all_reduce", "reduce_scatter"),
         algorithm: str = "auto",
-        segment_numel: int = 65536,
+        segment_numel: int = 61440,
         codec_threads: int = 0,
         transport: str = "auto",
         device_transport: str = "auto",

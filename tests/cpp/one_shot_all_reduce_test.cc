@@ -59,24 +59,25 @@ std::vector<std::unique_ptr<Transport>> make_group_named(std::string_view name, 
 }
 
 TEST(OneShotAllReduce, TheCrossoverCountsWhatARankSends) {
-  EXPECT_TRUE(is_one_shot("shm", 2, 8192));
-  EXPECT_FALSE(is_one_shot("shm", 2, 8193));
-  EXPECT_TRUE(is_one_shot("tcp", 2, 49152));
-  EXPECT_FALSE(is_one_shot("tcp", 2, 49153));
-  EXPECT_TRUE(is_one_shot("tcp", 4, 16384));
-  EXPECT_FALSE(is_one_shot("tcp", 4, 16385));
+  EXPECT_TRUE(is_one_shot("shm", 2, 98304));
+  EXPECT_FALSE(is_one_shot("shm", 2, 98305));
+  EXPECT_TRUE(is_one_shot("tcp", 2, 131072));
+  EXPECT_FALSE(is_one_shot("tcp", 2, 131073));
+  EXPECT_TRUE(is_one_shot("tcp", 4, 43690));
+  EXPECT_FALSE(is_one_shot("tcp", 4, 43691));
   EXPECT_TRUE(is_one_shot("shm", 1000, 0));
 }
 
 TEST(OneShotAllReduce, TheResultIsThatOfTwoPhasesBitForBit) {
   Options options;
   options.timeout = std::chrono::seconds(60);
+  options.quantize_all_reduce = false;
   for (const int size : {2, 3, 4, 5}) {
     for (const DataType type : {DataType::kFloat32, DataType::kBfloat16, DataType::kFloat16}) {
       for (const ReduceOp op : {ReduceOp::kSum, ReduceOp::kAvg, ReduceOp::kPremulSum}) {
         // Above the limit of "shm", below that of "tcp".
         const std::int64_t count =
-            8192 / (size - 1) / static_cast<std::int64_t>(size_of(type)) + 37;
+            98304 / (size - 1) / static_cast<std::int64_t>(size_of(type)) + 37;
         const std::int64_t bytes = count * static_cast<std::int64_t>(size_of(type));
         const auto inputs = make_inputs(Family::kNormal, type, count, size, 11 + size);
         std::vector<const void*> pointers;

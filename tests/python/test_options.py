@@ -23,7 +23,7 @@ DEFAULTS = {
     "min_numel": 16384,
     "quantize": ("all_reduce", "reduce_scatter"),
     "algorithm": "auto",
-    "segment_numel": 65536,
+    "segment_numel": 61440,
     "codec_threads": 0,
     "transport": "auto",
     "device_transport": "auto",

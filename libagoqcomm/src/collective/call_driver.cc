@@ -45,7 +45,10 @@ std::string progress_of(bool begun, const Awaited& awaited) {
 
 void run_call(Transport& transport, Collective& collective, const CallLabel& label,
               std::chrono::milliseconds timeout, double& wait_seconds) {
-  const std::string call = label.describe() + ", on rank " + std::to_string(transport.rank());
+  // Spelt out only where something went wrong: the words cost as much as a small call.
+  const auto name = [&] {
+    return label.describe() + ", on rank " + std::to_string(transport.rank());
+  };
   const Clock::time_point start = Clock::now();
   // A timeout that the clock cannot represent is none.
   const bool endless = timeout >= std::chrono::hours(24 * 365 * 100);
@@ -55,7 +58,7 @@ void run_call(Transport& transport, Collective& collective, const CallLabel& lab
     transport.begin_call(label.pack());
     begun = true;
     while (!collective.advance()) {
-      if (Clock::now() >= deadline) throw timed_out(call, collective.awaited(), timeout);
+      if (Clock::now() >= deadline) throw timed_out(name(), collective.awaited(), timeout);
       const Stopwatch stopwatch(wait_seconds);
       transport.wait(deadline);
     }
@@ -66,7 +69,7 @@ void run_call(Transport& transport, Collective& collective, const CallLabel& lab
                 mismatch.peer);
   } catch (const Error& error) {
     if (error.code() == ErrorCode::kTimeout) throw;
-    throw with_call_named(call, progress_of(begun, collective.awaited()), error);
+    throw with_call_named(name(), progress_of(begun, collective.awaited()), error);
   }
 }
 

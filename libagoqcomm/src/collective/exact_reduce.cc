@@ -7,6 +7,7 @@
 #include <string>
 #include <type_traits>
 
+#include "agoqcomm/codec.h"
 #include "agoqcomm/error.h"
 #include "codec/values.h"
 
@@ -123,30 +124,71 @@ struct BitXor {
 
 using Buffers = std::span<const void* const>;
 
+// `out` may be one of the pieces, and no element depends on another: what the pragma says.
 template <typename Type, typename Op, typename Finish>
-void reduce_tiles(Buffers pieces, std::int64_t count, void* out, Op op, Finish finish) {
-  using Value = typename Type::Value;
-  // A tile is read whole before it is written, so `out` may be one of the pieces; it stays in L1.
+[[gnu::always_inline]] inline void reduce_in_order(Buffers pieces, std::int64_t count, void* out,
+                                                   Op op, Finish finish) {
+  // Partial results of more than two pieces; a tile stays in L1.
   constexpr std::int64_t kTile = 512;
-  Value sums[kTile];
+  typename Type::Value partial[kTile];
+  const void* const first = pieces.front();
+  const void* const second = pieces[1];
+  const void* const last = pieces.back();
+  if (pieces.size() == 2) {
+#pragma GCC ivdep
+    for (std::int64_t i = 0; i < count; ++i) {
+      Type::store(out, i, finish(op(Type::load(first, i), Type::load(second, i))));
+    }
+    return;
+  }
   for (std::int64_t start = 0; start < count; start += kTile) {
     const std::int64_t n = std::min(kTile, count - start);
-    for (std::int64_t i = 0; i < n; ++i) sums[i] = Type::load(pieces[0], start + i);
-    for (const void* piece : pieces.subspan(1)) {
-      for (std::int64_t i = 0; i < n; ++i) sums[i] = op(sums[i], Type::load(piece, start + i));
+    for (std::int64_t i = 0; i < n; ++i) {
+      partial[i] = op(Type::load(first, start + i), Type::load(second, start + i));
     }
-    for (std::int64_t i = 0; i < n; ++i) Type::store(out, start + i, finish(sums[i]));
+    for (const void* piece : pieces.subspan(2, pieces.size() - 3)) {
+      for (std::int64_t i = 0; i < n; ++i)
+        partial[i] = op(partial[i], Type::load(piece, start + i));
+    }
+    for (std::int64_t i = 0; i < n; ++i) {
+      Type::store(out, start + i, finish(op(partial[i], Type::load(last, start + i))));
+    }
   }
+}
+
+// The same bits from every instruction set: no operation is contracted or reordered.
+#if defined(__x86_64__)
+template <typename Type, typename Op, typename Finish>
+[[gnu::target("avx2")]] void reduce_avx2(Buffers pieces, std::int64_t count, void* out, Op op,
+                                         Finish finish) {
+  reduce_in_order<Type>(pieces, count, out, op, finish);
+}
+bool use_avx2() {
+  static const bool use = selected_cpu_isa() != CpuIsa::kScalar;
+  return use;
+}
+#endif
+
+template <typename Type, typename Op, typename Finish>
+void reduce_pieces(Buffers pieces, std::int64_t count, void* out, Op op, Finish finish) {
+  if (pieces.size() == 1) {
+    for (std::int64_t i = 0; i < count; ++i) Type::store(out, i, finish(Type::load(pieces[0], i)));
+    return;
+  }
+#if defined(__x86_64__)
+  if (use_avx2()) return reduce_avx2<Type>(pieces, count, out, op, finish);
+#endif
+  reduce_in_order<Type>(pieces, count, out, op, finish);
 }
 
 template <typename Type, typename Op>
 void reduce(Buffers pieces, std::int64_t count, void* out, Op op) {
-  reduce_tiles<Type>(pieces, count, out, op, [](auto x) { return x; });
+  reduce_pieces<Type>(pieces, count, out, op, [](auto x) { return x; });
 }
 
 template <typename Type>
 void reduce_and_scale(Buffers pieces, std::int64_t count, void* out, typename Type::Scale factor) {
-  reduce_tiles<Type>(pieces, count, out, Sum{}, [factor](auto x) { return x * factor; });
+  reduce_pieces<Type>(pieces, count, out, Sum{}, [factor](auto x) { return x * factor; });
 }
 
 template <typename Type>
@@ -155,8 +197,8 @@ void average(Buffers pieces, std::int64_t count, int ranks, void* out) {
   using Scale = typename Type::Scale;
   const auto divisor = static_cast<Scale>(ranks);
   if constexpr (std::is_integral_v<Value>) {
-    reduce_tiles<Type>(pieces, count, out, Sum{},
-                       [divisor](Value x) { return static_cast<Value>(x / divisor); });
+    reduce_pieces<Type>(pieces, count, out, Sum{},
+                        [divisor](Value x) { return static_cast<Value>(x / divisor); });
   } else {
     reduce_and_scale<Type>(pieces, count, out, Scale{1} / divisor);
   }

@@ -6,12 +6,11 @@
 namespace agoq {
 namespace {
 
-// What a rank may send in one shot. Two ranks send as much in two phases, so that only the longer
-// sum weighs against the latency saved: over sockets that latency is worth about 48 KiB, over
-// shared memory, where a message costs a few microseconds, 8 KiB. More ranks send p/2 times as
-// much as in two phases; counting what goes to all of them together keeps that small.
-constexpr std::int64_t kMostOverSockets = 48 << 10;
-constexpr std::int64_t kMost = 8 << 10;
+// What a rank may send in one shot; docs/transports.md has the measurements. Two ranks send as much
+// in two phases, so that only the longer sum weighs against the latency saved. More ranks send p/2
+// times as much as in two phases; counting what goes to all of them together keeps that small.
+constexpr std::int64_t kMostOverSockets = 128 << 10;
+constexpr std::int64_t kMost = 96 << 10;
 
 }  // namespace
 

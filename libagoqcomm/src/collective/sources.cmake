@@ -16,6 +16,7 @@ target_sources(agoqcomm PRIVATE
   ${CMAKE_CURRENT_LIST_DIR}/one_shot_all_reduce.cc
   ${CMAKE_CURRENT_LIST_DIR}/quantized_exchange.cc
   ${CMAKE_CURRENT_LIST_DIR}/reduce_scatter.cc
+  ${CMAKE_CURRENT_LIST_DIR}/relayed_broadcast.cc
   ${CMAKE_CURRENT_LIST_DIR}/segment_exchange.cc
   ${CMAKE_CURRENT_LIST_DIR}/step_window.cc
   ${CMAKE_CURRENT_LIST_DIR}/two_level.cc

@@ -30,8 +30,8 @@ ReceiveTable::ReceiveTable(int size, std::size_t early_bytes,
 std::uint64_t ReceiveTable::post(int peer, Tag tag, void* into, bool into_caller,
                                  std::size_t bytes) {
   ByTag& by_tag = unmatched_[static_cast<std::size_t>(peer)];
-  const auto found = by_tag.find(tag);
-  if (found == by_tag.end()) {
+  const ByTag::Entry* const found = by_tag.find(tag);
+  if (found == nullptr) {
     Receive receive;
     receive.peer = peer;
     receive.tag = tag;
@@ -40,10 +40,10 @@ std::uint64_t ReceiveTable::post(int peer, Tag tag, void* into, bool into_caller
     receive.into = static_cast<std::byte*>(into);
     receive.into_caller = into_caller;
     const std::uint64_t id = receives_.add(receive);
-    by_tag.emplace(tag, id);
+    by_tag.add(tag, id);
     return id;
   }
-  const std::uint64_t id = found->second;
+  const std::uint64_t id = found->id;
   Receive& receive = *receives_.find(id);
   if (receive.posted) {
     throw Error(ErrorCode::kInvalidArgument, "tag " + std::to_string(tag) + " from rank " +
@@ -62,9 +62,9 @@ std::uint64_t ReceiveTable::post(int peer, Tag tag, void* into, bool into_caller
 Placement ReceiveTable::place(const Incoming& message) {
   using Action = Placement::Action;
   ByTag& by_tag = unmatched_[static_cast<std::size_t>(message.peer)];
-  const auto found = by_tag.find(message.tag);
-  if (found != by_tag.end()) {
-    const std::uint64_t id = found->second;
+  const ByTag::Entry* const found = by_tag.find(message.tag);
+  if (found != nullptr) {
+    const std::uint64_t id = found->id;
     Receive& receive = *receives_.find(id);
     if (!receive.posted) {
       throw Error(ErrorCode::kMismatch,
@@ -109,7 +109,7 @@ Placement ReceiveTable::place(const Incoming& message) {
   }
   std::byte* const into = receive.pooled;
   const std::uint64_t id = receives_.add(receive);
-  by_tag.emplace(message.tag, id);
+  by_tag.add(message.tag, id);
   return {keep ? Action::kKept : Action::kCopy, into, id};
 }
 
@@ -145,7 +145,7 @@ void ReceiveTable::release(std::uint64_t id) {
 std::string ReceiveTable::unmatched() {
   for (const ByTag& by_tag : unmatched_) {
     if (by_tag.empty()) continue;
-    const Receive& receive = *receives_.find(by_tag.begin()->second);
+    const Receive& receive = *receives_.find(by_tag.any().id);
     return "tag " + std::to_string(receive.tag) + " (" + std::to_string(receive.bytes) +
            " bytes) from rank " + std::to_string(receive.peer) +
            (receive.posted ? " was posted and has not come" : " came and was never posted");

@@ -4,7 +4,6 @@
 #include <cstdint>
 #include <functional>
 #include <string>
-#include <unordered_map>
 #include <vector>
 
 #include "agoqcomm/transport.h"
@@ -54,7 +53,30 @@ class ReceiveTable {
   std::string awaited(int peer) const;
 
  private:
-  using ByTag = std::unordered_map<Tag, std::uint64_t>;
+  /// Ids by tag. A list, since there are only as many as a call's window has messages.
+  class ByTag {
+   public:
+    struct Entry {
+      Tag tag;
+      std::uint64_t id;
+    };
+    const Entry* find(Tag tag) const {
+      for (const Entry& entry : entries_) {
+        if (entry.tag == tag) return &entry;
+      }
+      return nullptr;
+    }
+    void add(Tag tag, std::uint64_t id) { entries_.push_back({tag, id}); }
+    void erase(const Entry* entry) {
+      entries_[static_cast<std::size_t>(entry - entries_.data())] = entries_.back();
+      entries_.pop_back();
+    }
+    bool empty() const { return entries_.empty(); }
+    const Entry& any() const { return entries_.front(); }
+
+   private:
+    std::vector<Entry> entries_;
+  };
 
   void settle(Receive& receive);
   void forget_memory(Receive& receive);
