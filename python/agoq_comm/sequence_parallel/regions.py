@@ -190,11 +190,6 @@ def _run(
     return function.apply(x, group, policy.forward, policy.backward, sizes)
 
 
-def split_first(x: torch.Tensor, group: dist.ProcessGroup) -> torch.Tensor:
-    """Return this rank's part of the first dimension."""
-    return _part(x, 0, group)
-
-
 def _part(x: torch.Tensor, dim: int, group: dist.ProcessGroup) -> torch.Tensor:
     if x.shape[dim] % group.size():
         raise ValueError(

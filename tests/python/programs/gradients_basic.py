@@ -221,19 +221,11 @@ def shared_unused_and_frozen_parameters(me: Rank) -> None:
     gradients = QuantizedGradients(net)
     assert len(gradients.parameters) == len([p for p in net.parameters() if p.requires_grad])
     total = sum(net(batches(rank)[0], rank == 0).square().mean() for rank in range(me.size))
-    exact = dict(
-        zip(
-            net.named_parameters(),
-            torch.autograd.grad(
-                total / me.size,
-                [p for p in net.parameters() if p.requires_grad],
-                allow_unused=True,
-            ),
-            strict=False,
-        )
+    names, trained = zip(
+        *((name, p) for name, p in net.named_parameters() if p.requires_grad), strict=True
     )
-    names = [name for name, p in net.named_parameters() if p.requires_grad]
-    exact = dict(zip(names, exact.values(), strict=True))
+    right = torch.autograd.grad(total / me.size, trained, allow_unused=True)
+    exact = dict(zip(names, right, strict=True))
     for _ in range(2):
         net(batches(me.rank)[0], me.rank == 0).square().mean().backward()
         assert gradients.has_gradient(net.sometimes.weight) == (me.rank == 0)
