@@ -24,9 +24,9 @@ class Case:
         `size` is that of the whole message in bytes: an all-gather's whole output.
     contenders
         Who is compared, call by call. "agoq" and "exact" choose algorithms by themselves, "flat"
-        is agoq without two levels.
+        is agoq without two levels, "core" the exact path called without torch.
     transport
-        Of agoq, exact and flat.
+        Of agoq, exact, flat and core.
     calls
         Calls a timed round, back to back.
     against_peers
@@ -94,7 +94,7 @@ def _unshaped() -> Iterable[Case]:
         yield Case(1, ranks, None, transport="shm", against_peers=True)
     yield Case(1, 2, None, transport="tcp")
     for transport in ("tcp", "shm"):
-        small = ("gloo", "exact")
+        small = ("gloo", "exact", "core")
         yield Case(1, 2, None, size=4096, contenders=small, transport=transport, calls=200)
 
 

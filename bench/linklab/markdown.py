@@ -20,7 +20,7 @@ def row(measured: dict[str, Any]) -> str:
     bytes_sent = [
         f"{name} {c['egress_ratio']:.4f}" for name, c in contenders.items() if "egress_ratio" in c
     ]
-    others = [name for name in contenders if name not in ("exact", "agoq", "flat")]
+    others = [name for name in contenders if name not in table.OURS]
     faster = {
         base: ", ".join(
             f"{pair.split('/')[0]} {ratio:.2f}"

@@ -72,6 +72,7 @@ TARGETS: tuple[Target, ...] = (
     Target(_local(4, "shm"), "agoq", (ONECCL,), 3.5),
     Target(_local(2, "tcp", size=4096), "exact", ("gloo",), 40.0),
     Target(_local(2, "shm", size=4096), "exact", ("gloo",), 200.0),
+    Target(_local(2, "shm", size=4096), "core", ("gloo",), 200.0),
     Target(_local(2, "tcp"), "exact", ("gloo",), 1.8),
     Target(_shaped((2, 1), 1, operation="reduce_scatter"), "agoq", ("gloo",), 3.9),
     Target(_shaped((2, 1), 1, operation="allgather"), "agoq", ("gloo",), 3.9),

@@ -23,6 +23,7 @@ from _common.command_line import DTYPES
 from _common.workload import Workload
 from linklab import egress, session
 from linklab.cases import Case
+from linklab.core import CoreCollectives
 from linklab.oneccl import OneCcl
 from osu_allgather import AllGather
 from osu_allreduce import AllReduce
@@ -58,6 +59,8 @@ class _Contenders:
             return MpiCollectives(launcher.mpi_world("the contender mpi").Dup())
         if name == "oneCCL":
             return OneCcl()
+        if name == "core":
+            return CoreCollectives(transport)
         if name in _VARIANTS:
             options = agoq_comm.Options(transport=transport, **_VARIANTS[name])
             self._groups[key] = dist.new_group(backend="agoq", pg_options=options)
