@@ -94,21 +94,22 @@ def table(runs: list[Run]) -> str:
 
 
 def draw(runs: list[Run], path: Path) -> None:
-    """Draw the training curves, averaged over seeds, and how far each is from exact."""
+    """Draw the training curves of each seed, and how far the mean over seeds is from exact."""
     figure, (curves, gap) = plt.subplots(2, 1, figsize=(8, 7), sharex=True, layout="constrained")
-    by: dict[str, list[list[float]]] = {}
-    for run in runs:
-        by.setdefault(run["config"]["variant"], []).append(smooth(run["training_losses"]))
-    means = {
-        variant: [statistics.fmean(values) for values in zip(*curves_of, strict=True)]
-        for variant, curves_of in by.items()
+    losses = {
+        (run["config"]["variant"], run["config"]["seed"]): smooth(run["training_losses"])
+        for run in runs
     }
-    for variant, mean in means.items():
-        steps = range(1, len(mean) + 1)
-        curves.plot(steps, mean, label=LABELS[variant])
+    for index, variant in enumerate((BASE, *JUDGED, *CONTROLS)):
+        ratios = []
+        for seed in sorted(seed for name, seed in losses if name == variant):
+            mine, base = losses[variant, seed], losses[BASE, seed]
+            label = None if ratios else LABELS[variant]
+            curves.plot(range(1, len(mine) + 1), mine, color=f"C{index}", alpha=0.7, label=label)
+            ratios.append([100 * (a / b - 1) for a, b in zip(mine, base, strict=True)])
         if variant != BASE:
-            ratio = [100 * (a / b - 1) for a, b in zip(mean, means[BASE], strict=True)]
-            gap.plot(steps, ratio, label=LABELS[variant])
+            mean = [statistics.fmean(values) for values in zip(*ratios, strict=True)]
+            gap.plot(range(1, len(mean) + 1), mean, color=f"C{index}", label=LABELS[variant])
     curves.set(ylabel="training loss, nats a byte")
     gap.axhspan(-100 * CRITERION, 100 * CRITERION, color="grey", alpha=0.2)
     gap.set(xlabel="step", ylabel="above exact, %")
