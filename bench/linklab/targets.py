@@ -81,8 +81,13 @@ TARGETS: tuple[Target, ...] = (
 )
 
 _EGRESS_ROW = _shaped((2, 2), 1)
-_CODEC = {"encode": 0.90, "sum_encode, in place, 1 piece": 0.90}
-_CODEC_ELEMENTS = 16 * MIB
+# Operation, what bounds it, and the part of the bound's speed that it must reach. By segment, as an
+# all-reduce has the codec work: what one step leaves in a cache the next may use.
+CODEC: tuple[tuple[str, str, float], ...] = (
+    ("encode, by segment", "read", 0.90),
+    ("sum_encode, in place, by segment", "copy in place", 0.90),
+)
+CODEC_ELEMENTS = 16 * MIB
 
 
 def check(results: dict[str, Any], codec: dict[str, Any] | None) -> Iterator[Verdict]:
@@ -98,10 +103,10 @@ def check(results: dict[str, Any], codec: dict[str, Any] | None) -> Iterator[Ver
             None if measured is None else measured >= target.at_least,
         )
     yield _egress(results)
-    for operation, wanted in _CODEC.items():
-        measured = _codec_ratio(codec, operation)
+    for operation, bound, wanted in CODEC:
+        measured = _codec_ratio(codec, operation, bound)
         yield Verdict(
-            f"{operation}, from memory, beside a plain loop over the same bytes",
+            f"{operation}, fp32 from memory, beside its bound: {bound}",
             f">= {wanted:g}",
             measured,
             None if measured is None else measured >= wanted,
@@ -125,13 +130,14 @@ def _egress(results: dict[str, Any]) -> Verdict:
     return Verdict(f"{_EGRESS_ROW}: bytes beside the formula", "1.00 +- 1 %", measured, met)
 
 
-def _codec_ratio(codec: dict[str, Any] | None, operation: str) -> float | None:
-    """Of the fastest instruction set, as the library would choose it."""
-    rows = [] if codec is None else codec["rows"]
-    ratios = [
-        row["ratio"]
-        for row in rows
-        if (row["operation"], row["type"], row["elements"])
-        == (operation, "float32", _CODEC_ELEMENTS)
+def _codec_ratio(codec: dict[str, Any] | None, operation: str, bound: str) -> float | None:
+    """Return the bound's time over that of the fastest instruction set, as the library chooses."""
+    wanted = (operation, "float32", CODEC_ELEMENTS, bound)
+    rows = [
+        row
+        for row in ([] if codec is None else codec["rows"])
+        if (row["operation"], row["type"], row["elements"], row["bound"]) == wanted
     ]
-    return max(ratios, default=None)
+    if not rows:
+        return None
+    return min(rows, key=lambda row: row["seconds"])["bound_ratio"]

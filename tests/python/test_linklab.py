@@ -250,19 +250,28 @@ def test_targets_are_met_missed_or_not_measured() -> None:
     quick = table.make_row(_measured(ROW, gloo=[0.4], exact=[0.4], agoq=[0.1]), "direct")
     nodes = Case(2, 2, GIGABIT, contenders=("agoq", "flat"))
     slow = table.make_row(_measured(nodes, agoq=[0.3], flat=[0.4]), "direct")
+    codec_row = {"operation": "encode, by segment", "type": "float32", "elements": 2**24}
+    codec_row |= {"bound": "read", "ratio": 0.5}
     codec = {
         "rows": [
-            {"operation": "encode", "type": "float32", "elements": 2**24, "ratio": ratio}
-            for ratio in (0.5, 0.95)
+            {**codec_row, "seconds": seconds, "bound_ratio": ratio}
+            for seconds, ratio in ((2.0, 0.5), (1.0, 0.95), (3.0, 0.99))
         ]
     }
     words = {v.what: v.word for v in targets.check(_results(quick, slow), codec)}
     assert words[f"{ROW.name}: agoq faster than gloo"] == "met"
     assert words[f"{nodes.name}: agoq faster than flat"] == "MISSED"
     assert words[f"{nodes.name}: bytes beside the formula"] == "met"
-    assert words["encode, from memory, beside a plain loop over the same bytes"] == "met"
+    assert words["encode, by segment, fp32 from memory, beside its bound: read"] == "met"
     assert list(words.values()).count("not measured") == len(words) - 4
     assert "| MISSED |" in markdown.verdicts(_results(quick, slow), None)
+
+
+def test_every_target_of_the_codec_was_recorded() -> None:
+    codec = json.loads((labs.BENCH / "results" / "codec.json").read_text())
+    measured = {v.what: v.measured for v in targets.check(_results(), codec)}
+    for operation, bound, _ in targets.CODEC:
+        assert measured[f"{operation}, fp32 from memory, beside its bound: {bound}"] is not None
 
 
 def test_rows_are_selected_and_survive_json() -> None:
