@@ -9,8 +9,9 @@ import torch.distributed as dist
 from agoq_comm._groups import _backend_of
 from agoq_comm.codec import StochasticRounding
 
-# The backend encodes with stages 0 and 1; another stage keeps our draws apart from its.
-_STAGE = 2
+# The collectives of a group encode with stages 0 to 2 and gradients with 3; another stage keeps our
+# draws apart from theirs.
+_STAGE = 4
 
 _calls: weakref.WeakKeyDictionary[dist.ProcessGroup, int] = weakref.WeakKeyDictionary()
 
