@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -119,6 +121,28 @@ def test_choices_that_anyone_would_make() -> None:
         plan.predict(slow, "flat", 2**26, segment_numel=segment).seconds for segment in (128, 2**20)
     )
     assert tiny > 5 * huge, "every message costs something"
+
+
+def test_segments_are_the_options_elements_or_bytes_of_exact_calls() -> None:
+    cluster = Cluster(2, 1, Link(GIGABIT))
+    default = agoq_comm.Options().segment_numel
+    assert default in plan.SEGMENTS
+
+    def steps(algorithm: str, itemsize: int) -> float:
+        # What a message costs tells how many there are: in two phases, sent and received.
+        costs = [
+            plan.predict(
+                dataclasses.replace(cluster, compute=Compute(message=message)),
+                algorithm,
+                2 * 64 * default,
+                itemsize=itemsize,
+            ).core_seconds
+            for message in (0.0, 1.0)
+        ]
+        return (costs[1] - costs[0]) / (2 * 2)
+
+    assert [steps("flat", 4), steps("flat", 2)] == pytest.approx([64, 64])
+    assert [steps("two_phase", 4), steps("two_phase", 2)] == pytest.approx([256, 128])
 
 
 @pytest.mark.parametrize(

@@ -11,15 +11,16 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from agoq_comm._C import Options
 from agoq_comm.plan.algorithms import QUANTIZED, Operation, phases
 from agoq_comm.plan.cluster import Cluster
 from agoq_comm.plan.wire import Format
 
 __all__ = ["SEGMENTS", "Prediction", "choose", "predict"]
 
-# Elements that may travel at once.
-SEGMENTS: tuple[int, ...] = tuple(2**power for power in range(12, 21))
-DEFAULT_SEGMENT = 65536
+DEFAULT_SEGMENT: int = Options().segment_numel
+# Like the default, none is a message that just exceeds a multiple of 64 KiB.
+SEGMENTS: tuple[int, ...] = tuple(DEFAULT_SEGMENT * 2**power // 16 for power in range(9))
 
 
 @dataclass(frozen=True)
@@ -31,7 +32,7 @@ class Prediction:
     algorithm : str
         Which one.
     segment_numel : int
-        Elements that travel at once.
+        What to set in `agoq_comm.Options`.
     seconds : float
         From the moment that all ranks have called until the last has its result.
     core_seconds, within_seconds, between_seconds : float
@@ -91,7 +92,7 @@ def predict(
     format : Format
         Of quantized algorithms.
     segment_numel : int
-        Elements that travel at once.
+        As in `agoq_comm.Options`: elements that travel at once, or bytes in an exact algorithm.
 
     Raises
     ------
@@ -104,7 +105,8 @@ def predict(
         raise ValueError(f"plan: segment_numel is {segment_numel}; it must be at least 1")
     compute, near, far = cluster.compute, cluster.within, cluster.between
     a_byte = format.bytes_per_element if algorithm in QUANTIZED else itemsize
-    steps = max(1, -(-count // (segment_numel * cluster.ranks)))
+    segment = segment_numel if algorithm in QUANTIZED else max(1, segment_numel // itemsize)
+    steps = max(1, -(-count // (segment * cluster.ranks)))
     core = within = between = latency = 0.0
     # Of a byte to a rank of the node: seconds of the core, or of a link beside it.
     copy = 1 / near.bandwidth if near.copied and algorithm not in QUANTIZED else 0.0
