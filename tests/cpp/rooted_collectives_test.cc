@@ -16,7 +16,7 @@ const std::vector<std::int64_t> kSomeCounts = {0, 1, 1000, 3000, 100007};
 
 Options short_segments() {
   Options options = quantize_all();  // These operations are exact all the same.
-  options.segment_numel = 4000;  // Bytes, where nothing is quantized: 1000 of fp32.
+  options.segment_numel = 4000;      // Bytes, where nothing is quantized: 1000 of fp32.
   return options;
 }
 
