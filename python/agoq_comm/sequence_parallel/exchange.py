@@ -7,7 +7,10 @@ direct
     the flat buffer, and where a row is a whole number of blocks these are the blocks of the rows.
 encoded
     Encoded here and sent as bytes: for rows that end in a short block, and for collectives that the
-    group's options do not quantize but the policy does. The result has the same bits as direct.
+    group's options do not quantize but the policy does. Rounded to nearest, the result has the
+    bits that direct has by the flat algorithm; but for an all-reduce of several blocks a row whose
+    rows the ranks cannot share equally: it deals whole rows to owners where the backend deals
+    blocks, and an owner's own values are not encoded before the sum.
 bytes
     Exact on a group that would quantize: the values travel as bytes, and are summed here in fp32
     and in rank order.
