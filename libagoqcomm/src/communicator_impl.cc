@@ -118,7 +118,7 @@ void Communicator::Impl::broadcast(const CallLabel& label, void* data, const Cal
                                       out);
         }
         const std::int64_t numel = segment_numel(running);
-        if (is_relayed(transport.name(), size(), exchange.value_bytes(running.count))) {
+        if (is_relayed(transport.name(), topology_, exchange.value_bytes(running.count))) {
           const ChunkPlan plan = ChunkPlan::balanced(running.count, size(), block(running), numel);
           return std::make_unique<RelayedBroadcast>(transport, exchange, plan, running.root, data);
         }

@@ -14,6 +14,21 @@ namespace {
 constexpr std::int64_t kCount = (1 << 18) + 4097;  // Of fp32: no multiple of ranks or segments.
 constexpr std::int64_t kBytes = 4 * kCount;
 
+/// Threads of one process that count as joined by links.
+class Linked final : public SlowTransport {
+ public:
+  using SlowTransport::SlowTransport;
+  std::string_view name() const override { return "tcp"; }
+};
+
+std::vector<std::unique_ptr<Transport>> make_linked_group(int size, unsigned seed) {
+  auto transports = make_inproc_group(size);
+  for (auto& transport : transports) {
+    transport = std::make_unique<Linked>(std::move(transport), 0, seed);
+  }
+  return transports;
+}
+
 Options many_segments() {
   Options options;
   options.segment_numel = 40'000;
@@ -30,10 +45,31 @@ std::vector<std::uint32_t> values_of(int root) {
 }
 
 TEST(RelayedBroadcast, OnlyWhatTheRootsLinkWouldBeBusyWithIsRelayed) {
-  EXPECT_TRUE(is_relayed("tcp", 3, 1 << 20));
-  EXPECT_FALSE(is_relayed("tcp", 3, (1 << 20) - 1));
-  EXPECT_FALSE(is_relayed("tcp", 2, 1 << 30));
-  EXPECT_FALSE(is_relayed("shm", 8, 1 << 30));
+  const Topology beside = Topology::one_node(3);
+  const Topology apart{std::vector{0, 1, 2}};
+  for (const std::string_view transport : {"tcp", "mpi", "gloo"}) {
+    EXPECT_TRUE(is_relayed(transport, beside, 1 << 20)) << transport;
+    EXPECT_TRUE(is_relayed(transport, apart, 1 << 20)) << transport;
+  }
+  EXPECT_FALSE(is_relayed("tcp", apart, (1 << 20) - 1));
+  EXPECT_FALSE(is_relayed("tcp", Topology::one_node(2), 1 << 30));
+}
+
+TEST(RelayedBroadcast, RanksThatShareAMemoryDoNotRelay) {
+  const Topology beside = Topology::one_node(8);
+  for (const std::string_view transport : {"shm", "inproc", "auto"}) {
+    EXPECT_FALSE(is_relayed(transport, beside, 1 << 30)) << transport;
+  }
+  EXPECT_TRUE(is_relayed("auto", Topology(std::vector{0, 1, 1}), 1 << 30));
+
+  const auto expected = values_of(0);
+  expect_success(run_ranks(make_inproc_group(3), many_segments(), [&](Communicator& comm) {
+    auto data = comm.rank() == 0 ? expected : std::vector<std::uint32_t>(kCount);
+    comm.broadcast(data.data(), kCount, DataType::kFloat32, 0);
+    EXPECT_TRUE(data == expected);
+    const std::int64_t sent = of(comm.stats(), Operation::kBroadcast).wire_bytes;
+    EXPECT_EQ(sent, comm.rank() == 0 ? 2 * kBytes : 0);
+  }));
 }
 
 TEST(RelayedBroadcast, EveryRankGetsTheRootsBytesAndSendsItsShare) {
@@ -41,8 +77,7 @@ TEST(RelayedBroadcast, EveryRankGetsTheRootsBytesAndSendsItsShare) {
     for (int root = 0; root < size; ++root) {
       const auto expected = values_of(root);
       expect_success(
-          run_ranks(make_slow_group(size, 0, 7 + root), many_segments(), [&](Communicator& comm) {
-            ASSERT_TRUE(is_relayed("inproc", size, kBytes));
+          run_ranks(make_linked_group(size, 7 + root), many_segments(), [&](Communicator& comm) {
             auto data = comm.rank() == root ? expected : std::vector<std::uint32_t>(kCount);
             comm.broadcast(data.data(), kCount, DataType::kFloat32, root);
             EXPECT_TRUE(data == expected);
@@ -58,7 +93,7 @@ TEST(RelayedBroadcast, EveryRankGetsTheRootsBytesAndSendsItsShare) {
 
 TEST(RelayedBroadcast, RanksThatDifferInTheCountAreToldSo) {
   const auto outcomes =
-      run_ranks(make_slow_group(3, 0, 3), many_segments(), [&](Communicator& comm) {
+      run_ranks(make_linked_group(3, 3), many_segments(), [&](Communicator& comm) {
         std::vector<float> data(kCount);
         comm.broadcast(data.data(), kCount - comm.rank() / 2, DataType::kFloat32, 0);
       });

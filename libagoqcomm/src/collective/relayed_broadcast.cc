@@ -13,8 +13,10 @@ constexpr std::int64_t kLeastBytes = 1 << 20;
 
 }  // namespace
 
-bool is_relayed(std::string_view transport, int size, std::int64_t bytes) {
-  return transport != "shm" && size > 2 && bytes >= kLeastBytes;
+bool is_relayed(std::string_view transport, const Topology& topology, std::int64_t bytes) {
+  if (topology.size() <= 2 || bytes < kLeastBytes) return false;
+  if (transport == "shm" || transport == "inproc") return false;
+  return transport != "auto" || topology.nodes() > 1;
 }
 
 RelayedBroadcast::RelayedBroadcast(Transport& transport, SegmentExchange& exchange, ChunkPlan plan,

@@ -10,13 +10,15 @@
 #include <string_view>
 #include <vector>
 
+#include "agoqcomm/topology.h"
 #include "collective/flat_window.h"
 
 namespace agoq {
 
 /// Whether a broadcast of `bytes` is one. The same on all ranks, as its arguments are. Ranks that
-/// share a memory have no link of the root's to spare.
-bool is_relayed(std::string_view transport, int size, std::int64_t bytes);
+/// share a memory have no link of the root's to spare: those of a process or of shm, and those of
+/// auto if they are all on one node.
+bool is_relayed(std::string_view transport, const Topology& topology, std::int64_t bytes);
 
 /// Not thread-safe.
 class RelayedBroadcast final : public FlatWindow {
