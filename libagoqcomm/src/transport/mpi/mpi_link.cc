@@ -25,14 +25,21 @@ MpiLink::MpiLink(std::shared_ptr<const MpiGroup> group, int peer)
       sending_(kSlots),
       receiving_(kSlots) {
   for (Slot& slot : sending_) slot.frame = std::make_unique_for_overwrite<std::byte[]>(kFrameBytes);
-  for (Slot& slot : receiving_) {
-    slot.frame = std::make_unique_for_overwrite<std::byte[]>(kFrameBytes);
-    post_receive(slot);
+  try {
+    for (Slot& slot : receiving_) {
+      slot.frame = std::make_unique_for_overwrite<std::byte[]>(kFrameBytes);
+      post_receive(slot);
+      if (end_) throw Error(ErrorCode::kSystem, address_ + ": " + end_->reason, peer);
+    }
+  } catch (...) {
+    leave_slots_to_mpi();  // No destructor follows, but MPI may write where receives are posted.
+    throw;
   }
-  if (end_) throw Error(ErrorCode::kSystem, address_ + ": " + end_->reason, peer);
 }
 
-MpiLink::~MpiLink() {
+MpiLink::~MpiLink() { leave_slots_to_mpi(); }
+
+void MpiLink::leave_slots_to_mpi() noexcept {
   for (Slot& slot : receiving_) {
     if (slot.request != MPI_REQUEST_NULL && mpi_is_running()) MPI_Cancel(&slot.request);
     adopt_orphan(slot.request, std::move(slot.frame));
@@ -136,7 +143,9 @@ void MpiLink::fill_slots() {
 void MpiLink::post_receive(Slot& slot) {
   const int error = MPI_Irecv(slot.frame.get(), static_cast<int>(kFrameBytes), MPI_BYTE, peer_,
                               group_->tag(), group_->comm(), &slot.request);
-  if (error != MPI_SUCCESS) fail("cannot be received from: " + mpi_error_text(error));
+  if (error == MPI_SUCCESS) return;
+  slot.request = MPI_REQUEST_NULL;
+  fail("cannot be received from: " + mpi_error_text(error));
 }
 
 bool MpiLink::receive_some(Inbox& inbox) {

@@ -59,6 +59,8 @@ class MpiLink final : public Link {
   bool take_frame(const std::byte* frame, std::size_t bytes, Inbox& inbox);
   bool take_message(const FrameHeader& header, Inbox& inbox);
   void fail(const std::string& reason);
+  /// Withdraws the receives, and keeps memory that MPI may still use alive without this object.
+  void leave_slots_to_mpi() noexcept;
 
   const std::shared_ptr<const MpiGroup> group_;
   const int peer_;
