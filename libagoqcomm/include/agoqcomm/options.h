@@ -36,10 +36,10 @@ struct AGOQ_API Options {
   bool quantize_all_gather = false;
   /// Results depend on it: two levels add in another order and encode once more.
   Algorithm algorithm = Algorithm::kAuto;
-  /// Elements of a segment, the unit of pipelining; rounded up to whole blocks. No result depends
-  /// on it. The default keeps a message and its header under 64 KiB, the most that Linux hands to a
-  /// link at once: where a message just exceeds it, its tail travels alone, and sockets lose up to
-  /// a third.
+  /// Elements of a segment, the unit of pipelining, rounded up to whole blocks; bytes of an exact
+  /// one. No result depends on it. The default keeps a message and its header under 64 KiB, which
+  /// is the most that Linux hands to a link at once: where a message just exceeds it, its tail
+  /// travels alone, and sockets lose up to a third.
   std::int64_t segment_numel = 61440;
   /// Threads that encode, sum and decode a call together, the caller's among them. 0: this rank's
   /// share of the node's cores, 4 at most. Ranks may differ, and no result depends on it.
