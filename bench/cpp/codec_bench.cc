@@ -23,6 +23,7 @@
 #include <vector>
 
 #include "agoqcomm/codec.h"
+#include "agoqcomm/options.h"
 #include "agoqcomm/version.h"
 #include "plain_loops.h"
 
@@ -35,8 +36,8 @@ struct Settings {
   int block = 128;
 };
 
-/// Elements: Options::segment_numel's default.
-constexpr std::int64_t kSegment = 65536;
+/// Elements of a segment of the collectives.
+const std::int64_t kSegment = Options().segment_numel;
 
 double thread_seconds() {
   timespec now;

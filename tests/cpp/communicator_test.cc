@@ -220,7 +220,7 @@ TEST(Communicator, DescribesItself) {
   Communicator comm(std::move(make_inproc_group(3)[1]), Options());
   const std::string text = comm.describe();
   for (const char* word : {"rank 1 of 3", "inproc", "int8/128/bf16", "8.125", "all_reduce",
-                           "reduce_scatter", "16384", "65536", "flat"}) {
+                           "reduce_scatter", "16384", "61440", "flat"}) {
     EXPECT_NE(text.find(word), std::string::npos) << word << " is not in\n" << text;
   }
 }
