@@ -44,8 +44,9 @@ class StagingTransport final : public DeviceTransport {
         incoming_(runtime),
         copied_back_(runtime.create_event()) {
     try {
-      sent_ = reinterpret_cast<std::uint32_t*>(words_.reserve(2 * kAlignment));
-      received_ = sent_ + kAlignment / sizeof(std::uint32_t);
+      std::byte* words = words_.reserve(2 * kAlignment);
+      sent_ = reinterpret_cast<std::uint32_t*>(words);
+      received_ = reinterpret_cast<std::uint32_t*>(words + kAlignment);
       *sent_ = *received_ = 0;
       helper_ = std::thread([this] { help(); });
     } catch (...) {
