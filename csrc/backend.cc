@@ -113,7 +113,13 @@ AgoqBackend::AgoqBackend(int rank, int size, OptionsPtr options, Parts parts)
 
 AgoqBackend::~AgoqBackend() {
   shutdown();
-  device_groups_.clear();
+  decltype(device_groups_) groups;
+  {
+    std::lock_guard lock(devices_mutex_);
+    groups.swap(device_groups_);
+  }
+  // Without the lock: this ends the groups' watches, one of which may be in fail() and want it.
+  groups.clear();
   worker_.reset();
 }
 
@@ -190,10 +196,15 @@ WorkPtr AgoqBackend::exact(const Call& call, const TensorList& inputs, TensorLis
     const auto reason = call.reason == ExactReason::kNone ? ExactReason::kDevice : call.reason;
     communicator_->record_exact(call.operation, reason, call.count, least_bytes(call, rank_, size_),
                                 0);
-    return issue(*backend);
+    return issue_on_device(*backend, issue);
   }
   return enqueue(call, true, inputs, std::move(outputs),
                  [this, call, issue = std::move(issue)] { run_exact(call, issue); });
+}
+
+WorkPtr AgoqBackend::issue_on_device(c10d::Backend& backend, const Issue& issue) {
+  std::lock_guard lock(issue_mutex_);
+  return issue(backend);
 }
 
 void AgoqBackend::run_exact(const Call& call, const Issue& issue) {

@@ -160,7 +160,8 @@ class AgoqBackend : public c10d::Backend {
   std::exception_ptr serve(const std::function<void()>& body);
   /// Serves the call by an inner backend: on the worker for the CPU, at once for other devices.
   WorkPtr exact(const Call& call, const TensorList& inputs, TensorList outputs, Issue issue);
-  /// The same on the worker: checks the call with the other ranks, issues it, waits for it.
+  WorkPtr issue_on_device(c10d::Backend& backend, const Issue& issue);
+  /// exact() on the worker: checks the call with the other ranks, issues it, waits for it.
   void run_exact(const Call& call, const Issue& issue);
   void wait_for_inner(const Call& call, const Issue& issue);
   /// Quantized, or exact over a transport that is faster than Gloo; `tensor` is one of the call's.
@@ -243,6 +244,9 @@ class AgoqBackend : public c10d::Backend {
   const std::shared_ptr<CallbackPool> callbacks_;
   std::unique_ptr<Worker> worker_;
 
+  /// Held while an operation, or all that form one exchange, is issued to a device's inner backend:
+  /// what another thread issues between would become part of the exchange.
+  std::mutex issue_mutex_;
   mutable std::mutex devices_mutex_;
   std::unique_ptr<Transport> device_transport_;  ///< Until a device has taken it.
   std::map<c10::Device, std::unique_ptr<DeviceGroup>, DeviceOrder> device_groups_;

@@ -29,20 +29,25 @@ DeviceGroup::DeviceGroup(c10::Device device, const DeviceSupport& support,
       callbacks_(std::move(callbacks)),
       workspace_(device) {
   const c10::DeviceGuard guard(device);
-  communicator_ = std::make_unique<DeviceCommunicator>(
-      make_transport(streams_), support.make_codec(options.format), streams_, options);
+  // Before the transport, which only one try can take.
+  auto codec = support.make_codec(options.format);
+  communicator_ = std::make_unique<DeviceCommunicator>(make_transport(streams_), std::move(codec),
+                                                       streams_, options);
   watch_ = std::make_shared<DeviceWatch>(
       *support.runtime, [this] { return communicator_->error(); }, std::move(fail));
 }
 
 DeviceGroup::~DeviceGroup() {
   const c10::DeviceGuard guard(streams_.device());
-  watch_->stop();
-  if (!drain(kGrace)) {
+  bool drained = drain(kGrace);
+  if (!drained) {
     abort("agoq: the group was destroyed while calls were on their way.");
-    // Where even that does not end them, memory that a device still writes to is better kept.
-    if (!drain(kGrace)) static_cast<void>(communicator_.release());
+    drained = drain(kGrace);
   }
+  // After the calls, so that whoever asked hears how they ended.
+  watch_->stop();
+  // Memory that a device still writes to is better kept.
+  if (!drained) static_cast<void>(communicator_.release());
 }
 
 std::string DeviceGroup::describe() const {
@@ -65,12 +70,13 @@ WorkPtr DeviceGroup::run(const Title& title, const TensorList& inputs, const Ten
   const c10::StreamGuard on_stream(stream_);
   auto* const handle = streams_.handle(stream_);
   const bool capturing = streams_.is_capturing(handle);
-  body(*communicator_, {handle, workspace_.take(workspace_bytes, capturing), title.factor});
+  // First, since a body that throws half-way leaves work on the stream.
   for (const auto* list : {&inputs, &outputs}) {
     for (const auto& tensor : *list) {
       if (tensor.has_storage() && tensor.numel() > 0) tensor.record_stream(stream_);
     }
   }
+  body(*communicator_, {handle, workspace_.take(workspace_bytes, capturing), title.factor});
   std::optional<DeviceWatch::Number> number;
   if (!capturing) number = watch_->end_call(handle, title.words, title.timeout);
   return c10::make_intrusive<DeviceWork>(title.rank, title.type, title.sequence, title.title,

@@ -10,6 +10,7 @@
 #include "agoqcomm/error.h"
 #include "backend.h"
 #include "c10d_device_transport.h"
+#include "errors.h"
 #include "row_major.h"
 #include "tensor_checks.h"
 
@@ -20,22 +21,12 @@ std::vector<std::int64_t> even_counts(std::int64_t count, int size) {
   return std::vector<std::int64_t>(static_cast<std::size_t>(size), count / size);
 }
 
-void add(OperationStats& to, const OperationStats& other) {
-  to.quantized_calls += other.quantized_calls;
-  to.exact_calls += other.exact_calls;
-  for (std::size_t i = 0; i < to.exact_by_reason.size(); ++i) {
-    to.exact_by_reason[i] += other.exact_by_reason[i];
-  }
-  to.elements += other.elements;
-  to.wire_bytes += other.wire_bytes;
-  to.exact_bytes += other.exact_bytes;
-}
-
 }  // namespace
 
 bool AgoqBackend::device_serves(const Call& call, const at::Tensor& tensor) const {
-  return call.reason == ExactReason::kNone && tensor.layout() == at::kStrided &&
-         device_support_.count(tensor.device().type()) > 0;
+  if (call.reason != ExactReason::kNone || tensor.layout() != at::kStrided) return false;
+  const auto support = device_support_.find(tensor.device().type());
+  return support != device_support_.end() && size_ <= support->second.max_ranks;
 }
 
 std::optional<bool> AgoqBackend::served_on_device(const std::vector<Call>& calls,
@@ -70,7 +61,9 @@ DeviceGroup& AgoqBackend::device_group(c10::Device device) {
   }
   const auto make_transport = [&](DeviceStreams& streams) -> std::unique_ptr<DeviceTransport> {
     const auto backend = inner(device.type());
-    if (orders_streams(*backend)) return std::make_unique<C10dDeviceTransport>(backend, streams);
+    if (orders_streams(*backend)) {
+      return std::make_unique<C10dDeviceTransport>(backend, issue_mutex_, streams);
+    }
     if (!device_transport_) {
       throw Error(ErrorCode::kUnsupported,
                   "agoq: over host memory a group serves one device a rank, and this rank has used "
@@ -79,8 +72,17 @@ DeviceGroup& AgoqBackend::device_group(c10::Device device) {
     }
     return make_staging_transport(std::move(device_transport_), streams, timeout_.load());
   };
-  group = std::make_unique<DeviceGroup>(device, support, options_->core, make_transport, callbacks_,
-                                        [this](const std::string& reason) { fail(reason); });
+  const bool had_transport = device_transport_ != nullptr;
+  try {
+    group =
+        std::make_unique<DeviceGroup>(device, support, options_->core, make_transport, callbacks_,
+                                      [this](const std::string& reason) { fail(reason); });
+  } catch (...) {
+    if (!had_transport || device_transport_) throw;
+    // Its connections went with it, and other ranks wait there: no later call can be served.
+    throw Error(ErrorCode::kSystem, "agoq: the group could not be prepared for " + device.str() +
+                                        ": " + first_line(std::current_exception()));
+  }
   return *group;
 }
 
@@ -231,7 +233,7 @@ Stats AgoqBackend::stats() const {
   for (const auto& [device, group] : device_groups_) {
     if (!group) continue;
     const auto of_device = group->stats();
-    for (std::size_t i = 0; i < stats.size(); ++i) add(stats[i], of_device[i]);
+    for (std::size_t i = 0; i < stats.size(); ++i) stats[i] += of_device[i];
   }
   return stats;
 }
@@ -246,6 +248,12 @@ void AgoqBackend::reset_stats() {
 
 std::string AgoqBackend::describe_devices() const {
   std::string text;
+  for (const auto& [type, support] : device_support_) {
+    text += c10::DeviceTypeName(type, true) + " tensors: ";
+    text += size_ <= support.max_ranks ? "quantized, algorithm flat whatever the topology\n"
+                                       : "exact, since kernels sum up to " +
+                                             std::to_string(support.max_ranks) + " ranks' pieces\n";
+  }
   std::lock_guard lock(devices_mutex_);
   for (const auto& [device, group] : device_groups_) {
     if (group) text += device.str() + ": " + group->describe();

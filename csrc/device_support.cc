@@ -13,9 +13,10 @@ std::optional<DeviceSupport> cuda_support() {
                 "older than the CUDA they were built with; build the package with torch's CUDA "
                 "version, or with AGOQ_CUDA=OFF on all ranks.");
   }
-  return DeviceSupport{&cuda_runtime(), [](const BlockFormat& format) {
-                         return std::make_unique<CudaCodec>(format);
-                       }};
+  return DeviceSupport{
+      &cuda_runtime(),
+      [](const BlockFormat& format) { return std::make_unique<CudaCodec>(format); },
+      CudaCodec::kMaxPieces};
 }
 
 }  // namespace agoq

@@ -14,6 +14,8 @@ namespace agoq {
 struct DeviceSupport {
   DeviceRuntime* runtime = nullptr;  ///< Lives as long as the process.
   std::function<std::unique_ptr<DeviceCodec>(const BlockFormat&)> make_codec;
+  /// Calls of larger groups are exact: a sum takes a piece of every rank.
+  int max_ranks = 0;
 };
 
 /// CUDA; nullopt where this build has no kernels. Throws Error(kUnsupported) where it has some that

@@ -17,6 +17,14 @@ bool not_after(DeviceWatch::Number a, DeviceWatch::Number b) {
   return static_cast<std::int32_t>(b - a) >= 0;
 }
 
+std::exception_ptr group_ended() {
+  try {
+    throw_backend_error("agoq: the group ended while the call was under way.");
+  } catch (...) {
+    return std::current_exception();
+  }
+}
+
 }  // namespace
 
 DeviceWatch::DeviceWatch(DeviceRuntime& runtime, FindError find_error, Fail fail)
@@ -63,11 +71,14 @@ std::exception_ptr DeviceWatch::error(Number number) const {
 }
 
 void DeviceWatch::on_end(Number number, std::function<void(std::exception_ptr)> then) {
+  bool stopped = false;
   {
     std::lock_guard lock(mutex_);
     callbacks_.push_back({number, std::move(then)});
+    stopped = stopped_;
   }
   changed_.notify_one();
+  if (stopped) call_back();
 }
 
 void DeviceWatch::fail_all(const std::exception_ptr& error) {
@@ -104,7 +115,11 @@ std::string DeviceWatch::look() {
       return first.what + " Timed out after " + std::to_string(first.timeout.count()) + " ms.";
     }
   }
-  return find_error_();
+  try {
+    return find_error_();
+  } catch (...) {
+    return "agoq: how the group fares cannot be told: " + first_line(std::current_exception());
+  }
 }
 
 void DeviceWatch::call_back() {
@@ -121,7 +136,11 @@ void DeviceWatch::call_back() {
       callback = callbacks_.erase(callback);
     }
   }
-  for (const auto& callback : ready) callback.then(error(callback.number));
+  for (const auto& callback : ready) {
+    auto failure = error(callback.number);
+    if (!failure && !is_done(callback.number)) failure = group_ended();
+    callback.then(failure);
+  }
 }
 
 void DeviceWatch::run() {

@@ -42,11 +42,13 @@ class DeviceWatch {
   bool is_done(Number number) const;
   /// Set for the calls that were unfinished when the group failed, and for all later ones.
   std::exception_ptr error(Number number) const;
-  /// Calls `then` on the watch's thread once the call is done or failed.
+  /// Calls `then` once the call is done or failed, on the watch's thread; on the caller's, at once,
+  /// after stop().
   void on_end(Number number, std::function<void(std::exception_ptr)> then);
   /// Fails what is unfinished.
   void fail_all(const std::exception_ptr& error);
-  /// Ends the thread: from here on nothing is found and nobody told.
+  /// Ends the thread: from here on nothing is found. Who waits for a call that is not done is told
+  /// that the group ended.
   void stop();
   /// Waits for all calls; false if that took longer than `limit`.
   bool drain(std::chrono::milliseconds limit) const;

@@ -217,7 +217,8 @@ WorkPtr AgoqBackend::barrier(const c10d::BarrierOptions& options) {
   if (on_cuda && inner_.count(at::kCUDA)) {
     ++sequence_;
     communicator_->record_exact(Operation::kBarrier, ExactReason::kOperation, 0, 0, 0);
-    return inner(at::kCUDA)->barrier(options);
+    return issue_on_device(*inner(at::kCUDA),
+                           [&](c10d::Backend& backend) { return backend.barrier(options); });
   }
   return enqueue(call, options.asyncOp, {}, {},
                  [this, call] { communicator_->barrier(core_options(call)); });

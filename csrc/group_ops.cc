@@ -50,6 +50,7 @@ void AgoqBackend::startCoalescing() {
     std::lock_guard lock(mutex_);
     coalescing_ = true;
   }
+  std::lock_guard issuing(issue_mutex_);
   for (const auto& [device, backend] : inner_) {
     if (backend->supportsCoalescing()) backend->startCoalescing();
   }
@@ -62,9 +63,12 @@ WorkPtr AgoqBackend::endCoalescing() {
     coalescing_ = false;
     parts.swap(coalesced_);
   }
-  for (const auto& [device, backend] : inner_) {
-    if (!backend->supportsCoalescing()) continue;
-    if (auto work = backend->endCoalescing()) parts.push_back(std::move(work));
+  {
+    std::lock_guard issuing(issue_mutex_);
+    for (const auto& [device, backend] : inner_) {
+      if (!backend->supportsCoalescing()) continue;
+      if (auto work = backend->endCoalescing()) parts.push_back(std::move(work));
+    }
   }
   for (auto& work : run_deferred()) parts.push_back(std::move(work));
   if (parts.size() == 1) return parts[0];

@@ -18,9 +18,10 @@ WorkPtr AgoqBackend::peer_work(Operation operation, OpType type, const char* tit
   require_healthy();
   const auto sent = operation == Operation::kSend ? static_cast<std::int64_t>(tensor.nbytes()) : 0;
   communicator_->record_exact(operation, ExactReason::kOperation, tensor.numel(), sent, 0);
-  auto work = issue(*inner(device));
   // NCCL's work orders streams, and its coalesced calls return none.
-  if (device != at::kCPU || !work) return work;
+  if (device != at::kCPU) return issue_on_device(*inner(device), issue);
+  auto work = issue(*inner(device));
+  if (!work) return work;
   return coalesced(
       c10::make_intrusive<PeerWork>(rank_, type, title, tensors, what, std::move(work)), device);
 }

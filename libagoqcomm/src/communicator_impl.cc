@@ -138,19 +138,7 @@ void Communicator::Impl::check_call(CallLabel label, const CallOptions& call) {
 
 void Communicator::Impl::add(Operation operation, const OperationStats& more) {
   const std::lock_guard lock(state_mutex_);
-  OperationStats& sum = of(stats_, operation);
-  sum.quantized_calls += more.quantized_calls;
-  sum.exact_calls += more.exact_calls;
-  for (int i = 0; i < kExactReasonCount; ++i) sum.exact_by_reason[i] += more.exact_by_reason[i];
-  sum.elements += more.elements;
-  sum.wire_bytes += more.wire_bytes;
-  sum.wire_bytes_between_nodes += more.wire_bytes_between_nodes;
-  sum.exact_bytes += more.exact_bytes;
-  sum.encode_seconds += more.encode_seconds;
-  sum.sum_seconds += more.sum_seconds;
-  sum.decode_seconds += more.decode_seconds;
-  sum.wait_seconds += more.wait_seconds;
-  sum.total_seconds += more.total_seconds;
+  of(stats_, operation) += more;
 }
 
 Stats Communicator::Impl::stats() const {

@@ -1,7 +1,6 @@
-// One rank of three fails in the middle of all-reduces, in every way a process can, over every
-// transport between processes: the others get an error in time, which names the rank, the operation
-// and the bytes; they keep no descriptor, thread or mapping of the group; and their next group
-// works.
+// One rank of three fails in the middle of all-reduces, in every way a process can, over shared
+// memory and sockets: the others get an error in time, which names the rank, the operation and the
+// bytes; they keep no descriptor, thread or mapping of the group; and their next group works.
 #include <dirent.h>
 #include <gtest/gtest.h>
 #include <sched.h>

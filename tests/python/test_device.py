@@ -6,7 +6,7 @@ import pytest
 
 import device_fake
 from checks import expect_ok
-from programs import device, device_faults
+from programs import device, device_faults, device_limits
 from ranks import launch, values
 
 
@@ -32,7 +32,25 @@ def test_a_call_that_takes_too_long_fails_its_group(device_transport: str) -> No
     assert seen["success"] is False
 
 
-def test_an_error_of_the_inner_backend_fails_the_group() -> None:
-    seen = values(launch(device_faults.broken_inner, 2, timeout=60))[0]
-    for words in (seen["wait"], seen["next"]):
-        assert "fakeccl reports an error" in words
+@pytest.mark.parametrize(
+    ("throws", "words"), [(False, "fakeccl reports an error"), (True, "fakeccl is past speaking")]
+)
+def test_an_error_of_the_inner_backend_fails_the_group(throws: bool, words: str) -> None:
+    seen = values(launch(device_faults.broken_inner, 2, timeout=60, throws=throws))[0]
+    for said in (seen["wait"], seen["next"]):
+        assert words in said
+
+
+def test_a_group_of_more_ranks_than_kernels_take_is_exact() -> None:
+    for seen in values(launch(device_limits.more_ranks_than_the_kernels_take, 3, timeout=60)):
+        assert seen["reasons"] == {"device": 2}
+        assert "fake tensors: exact, since kernels sum up to 2 ranks' pieces" in seen["describe"]
+
+
+def test_collectives_on_a_device_are_flat_on_several_nodes() -> None:
+    for seen in values(launch(device_limits.on_two_nodes, 3, timeout=60)):
+        assert "algorithm two_level" in seen["describe"]
+        assert "fake tensors: quantized, algorithm flat whatever the topology" in seen["describe"]
+        assert seen["is_flat"]
+        between = seen["stats"]["wire_bytes_between_nodes"]
+        assert between == seen["on_cpu"]["wire_bytes_between_nodes"] > 0

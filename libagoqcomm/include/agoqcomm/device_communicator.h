@@ -35,8 +35,8 @@ struct DeviceCall {
 
 /// Thread-safe: calls from several threads are put on their streams one after another, and all
 /// ranks must issue them in the same order. No call waits for the device or for other ranks'
-/// devices, none allocates device memory, and results are what Communicator computes from the same
-/// numbers, bit for bit.
+/// devices, none allocates device memory, and results are what Communicator's flat algorithm
+/// computes from the same numbers, bit for bit.
 ///
 /// Segments of a call overlap: encoding, sums and decoding run on the caller's stream, and what the
 /// transport does on one of the communicator's own, tied to it by events at both ends. Where the

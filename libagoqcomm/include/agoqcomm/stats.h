@@ -25,6 +25,22 @@ struct OperationStats {
   double total_seconds = 0;
 };
 
+inline OperationStats& operator+=(OperationStats& sum, const OperationStats& more) {
+  sum.quantized_calls += more.quantized_calls;
+  sum.exact_calls += more.exact_calls;
+  for (int i = 0; i < kExactReasonCount; ++i) sum.exact_by_reason[i] += more.exact_by_reason[i];
+  sum.elements += more.elements;
+  sum.wire_bytes += more.wire_bytes;
+  sum.wire_bytes_between_nodes += more.wire_bytes_between_nodes;
+  sum.exact_bytes += more.exact_bytes;
+  sum.encode_seconds += more.encode_seconds;
+  sum.sum_seconds += more.sum_seconds;
+  sum.decode_seconds += more.decode_seconds;
+  sum.wait_seconds += more.wait_seconds;
+  sum.total_seconds += more.total_seconds;
+  return sum;
+}
+
 using Stats = std::array<OperationStats, kOperationCount>;
 
 inline OperationStats& of(Stats& stats, Operation operation) {

@@ -15,9 +15,9 @@ namespace agoq {
 /// Thread-safe. Callers that meet take turns by doing their work alone: none waits for another.
 ///
 /// Parts are claimed one by one, by the caller too, so that a helper that wakes late or is kept
-/// from its core delays nobody: the caller does its parts instead. A forked child has no helpers
-/// and does everything itself. Helpers are started by the first run(), look for more work for some
-/// microseconds after each, and then sleep.
+/// from its core delays nobody: the caller does its parts instead. Helpers are started by
+/// the first run(), look for more work for some microseconds after each, and then sleep. Where that
+/// was before a fork, the child has none and does everything itself.
 class CodecThreads {
  public:
   /// `threads` of 2 or more work together, the caller of run() among them.
@@ -35,7 +35,7 @@ class CodecThreads {
  private:
   /// Claims and does one; false where none is left.
   bool do_one_part();
-  /// Starts them the first time; false in a forked child.
+  /// Starts them the first time; false in a child that was forked after that.
   bool has_helpers();
   void start();
   /// What a helper does until the end.

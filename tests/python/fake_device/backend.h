@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <functional>
+#include <stdexcept>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <vector>
 
@@ -31,12 +32,21 @@ class Backend final : public c10d::Backend {
                           const c10d::AllgatherOptions& options) override;
   void setTimeout(std::chrono::milliseconds) override {}
   void setSequenceNumberForGroup() override {}
-  c10d::ErrorType getError() override { return error_; }
+  c10d::ErrorType getError() override {
+    if (throws_) throw std::runtime_error("fakeccl is past speaking");
+    return error_;
+  }
   void abort() override { aborted_ = true; }
   void shutdown() override { aborted_ = true; }
 
-  /// What getError() says from here on.
-  void break_down() { error_ = c10d::ErrorType::COMM_ERROR; }
+  /// From here on getError() says so, or cannot say anything.
+  void break_down(bool throws) {
+    if (throws) {
+      throws_ = true;
+    } else {
+      error_ = c10d::ErrorType::COMM_ERROR;
+    }
+  }
 
  private:
   /// Starts operations of Gloo.
@@ -50,6 +60,7 @@ class Backend final : public c10d::Backend {
   bool coalescing_ = false;
   std::vector<Start> collected_;
   std::atomic<bool> aborted_{false};
+  std::atomic<bool> throws_{false};
   std::atomic<c10d::ErrorType> error_{c10d::ErrorType::SUCCESS};
 };
 

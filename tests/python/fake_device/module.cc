@@ -41,8 +41,9 @@ PYBIND11_MODULE(_fake_device, module) {
       .def(py::init([](int rank, int size, const BackendPtr& gloo) {
         return agoq::NoGilPtr<Backend>(c10::make_intrusive<Backend>(rank, size, gloo));
       }))
-      .def("break_down", &Backend::break_down);
+      .def("break_down", &Backend::break_down, py::arg("throws") = false);
   module.def("support", [] { return py::capsule(&support()); });
+  module.def("set_max_ranks", [](int ranks) { support().max_ranks = ranks; });
   module.def("take_log", &taken_log);
   module.def("hold", [](bool held) { Machine::get().hold(held); }, Unlocked());
   module.def("set_delays",

@@ -133,7 +133,8 @@ class Codec final : public agoq::DeviceCodec {
 agoq::DeviceSupport& support() {
   static auto* const runtime = new Runtime;
   static auto* const support = new agoq::DeviceSupport{
-      runtime, [](const agoq::BlockFormat& format) { return std::make_unique<Codec>(format); }};
+      runtime, [](const agoq::BlockFormat& format) { return std::make_unique<Codec>(format); },
+      256};
   return *support;
 }
 

@@ -395,5 +395,6 @@ def a_group_may_end_with_calls_in_flight(me: Rank) -> None:
     work = dist.all_reduce(x, group=group, async_op=True)
     dist.destroy_process_group(group)
     fake.set_delays(0, 0)
+    assert work.get_future_result().wait() == 0  # WorkResult.SUCCESS
     work.wait()
     equal(x.cpu(), reduced_on_cpu(data(me.rank)))

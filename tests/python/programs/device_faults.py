@@ -70,7 +70,7 @@ def broken_inner(me: Rank) -> dict[str, str | float]:
     seen: dict[str, str | float] = {}
     if me.rank == 0:
         work = dist.all_reduce(x, async_op=True)
-        device_fake.inner.break_down()
+        device_fake.inner.break_down(me.arguments["throws"])
         seen["noticed"] = _eventually(lambda: work.exception() is not None)
         seen["wait"] = _error_of(work.wait)
         seen["next"] = _error_of(dist.all_reduce, x)
