@@ -306,8 +306,10 @@ def stats_measure_the_saving(me: Rank) -> None:
     ratio = counted["exact_bytes"] / counted["wire_bytes"]
     assert 3.9 < ratio <= 3.94, counted
     assert counted["elements"] == count
-    for part in ("encode_seconds", "wait_seconds", "decode_seconds", "total_seconds"):
+    for part in ("encode_seconds", "decode_seconds", "total_seconds"):
         assert 0 < counted[part] < 30, (part, counted)
+    # The rank that comes last finds every piece of the others there and never waits.
+    assert 0 <= counted["wait_seconds"] < 30, counted
 
 
 @checks
