@@ -1,0 +1,20 @@
+"""Activations in about 4 bits between the forward and the backward pass.
+
+`compress` stores what autograd saves of any model as `Policy` says. The method is that of AGoQ
+(arXiv 2605.00539).
+"""
+
+from agoq_comm.activation.formats import Format
+from agoq_comm.activation.packed import Packed, dequantize, quantize
+from agoq_comm.activation.policy import Decision, Policy, Rule, Site
+
+__all__ = [
+    "Decision",
+    "Format",
+    "Packed",
+    "Policy",
+    "Rule",
+    "Site",
+    "dequantize",
+    "quantize",
+]
