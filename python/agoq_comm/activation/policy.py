@@ -8,13 +8,16 @@ import functools
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 
 from agoq_comm.activation.formats import Format
 from agoq_comm.activation.packed import QUANTIZABLE
 from agoq_comm.activation.tensor_classes import TENSOR_CLASSES, classify
+
+# A field of `Rule` is named type, which hides the builtin from the annotations beside it.
+_Class: TypeAlias = "type[Any]"
 
 KEEP = "keep"
 # Under this, the bytes saved are less than those of the objects that tell of them.
@@ -98,8 +101,8 @@ class Rule:
 
     format: str | Format
     module: str | None = None
-    type: type | str | None = None
-    inside: type | str | None = None
+    type: _Class | str | None = None
+    inside: _Class | str | None = None
     tensor_class: str | None = None
     dtype: torch.dtype | str | None = None
     min_numel: int = 0
