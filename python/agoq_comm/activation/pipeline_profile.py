@@ -1,0 +1,103 @@
+"""What a model chunk keeps for one microbatch, by tensor class: sizes, and what narrowing costs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from agoq_comm.activation.formats import Format
+
+#: Stands for a format where a tensor is kept as it is.
+EXACT = "exact"
+#: Relative RMS error of normally distributed values in blocks of 128 (docs/numerics.md).
+RELATIVE_ERROR: Mapping[str, float] = {
+    "fp4": 0.109,
+    "int4": 0.117,
+    "e2m3": 0.0265,
+    "int6": 0.0265,
+    "int8": 0.0065,
+    EXACT: 0.0,
+}
+# For activations fp4 and e2m3 are better than the integers of their size.
+_WIDER = {"fp4": "e2m3", "int4": "e2m3", "e2m3": "int8", "int6": "int8", "int8": EXACT}
+
+
+def element_of(format: str) -> str:
+    """Return the element format: ``"fp4"`` of ``"fp4/128"``, ``"exact"`` of itself."""
+    return format if format == EXACT else Format.parse(format).element
+
+
+def wider(format: str) -> str | None:
+    """Return the next wider format with the same blocks; None after exact."""
+    if format == EXACT:
+        return None
+    element = _WIDER[element_of(format)]
+    return EXACT if element == EXACT else str(replace(Format.parse(format), element=element))
+
+
+@dataclass(frozen=True)
+class TensorClass:
+    """Tensors of a chunk that are stored alike.
+
+    Parameters
+    ----------
+    name : str
+        As the policy's rules and the report's records call it.
+    numels : tuple of int
+        Elements of each tensor.
+    itemsize : int
+        Bytes of an element without quantization.
+    format : str
+        The narrowest that it may have, which is what the policy gives it: ``"fp4/128"``, or
+        ``"exact"``, which leaves nothing to choose.
+    sensitivity : float
+        Error of the gradient, relative to its norm, that storing the class in `format` adds.
+    """
+
+    name: str
+    numels: tuple[int, ...]
+    itemsize: int
+    format: str
+    sensitivity: float = 1.0
+
+    def __post_init__(self) -> None:
+        element_of(self.format)
+        if not self.sensitivity >= 0:
+            raise ValueError(
+                f"profile: {self.name} has sensitivity {self.sensitivity}; it must be 0 or more"
+            )
+
+    def stored_bytes(self, format: str) -> int:
+        """Return the bytes of all its tensors in a format, with scales."""
+        if format == EXACT:
+            return sum(self.numels) * self.itemsize
+        parsed = Format.parse(format)
+        return sum(parsed.encoded_bytes(numel) for numel in self.numels)
+
+    def error(self, format: str) -> float:
+        """Return what storing it in a format adds to the gradient's relative error."""
+        if self.format == EXACT:
+            return 0.0
+        narrowest = RELATIVE_ERROR[element_of(self.format)]
+        return self.sensitivity * RELATIVE_ERROR[element_of(format)] / narrowest
+
+
+@dataclass(frozen=True)
+class Profile:
+    """All that a chunk keeps for one microbatch; of unequal chunks, the largest."""
+
+    classes: tuple[TensorClass, ...]
+
+    def __post_init__(self) -> None:
+        names = [kept.name for kept in self.classes]
+        twice = sorted({name for name in names if names.count(name) > 1})
+        if twice:
+            raise ValueError(f"profile: {', '.join(twice)} listed more than once")
+
+    def formats(self) -> dict[str, str]:
+        """Return the narrowest format of each class."""
+        return {kept.name: kept.format for kept in self.classes}
+
+    def stored_bytes(self, formats: Mapping[str, str]) -> int:
+        """Return the bytes that a chunk keeps for one microbatch with these formats."""
+        return sum(kept.stored_bytes(formats[kept.name]) for kept in self.classes)

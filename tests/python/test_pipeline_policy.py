@@ -1,0 +1,214 @@
+"""Formats of pipeline ranks: never above the first rank's bytes, by an op-by-op simulation."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from agoq_comm.activation.pipeline import byte_budget, peak_bytes, pipeline_formats
+from agoq_comm.activation.pipeline_profile import Profile, TensorClass, wider
+from agoq_comm.activation.schedules import PipelineSchedule
+from pipeline_simulation import peaks, rank_ops
+
+# A layer of the paper in elements: attention exact, two norms and SiLU * up in fp4.
+UNIT = 4096
+PAPER = Profile(
+    (
+        TensorClass("attention", (5 * UNIT,), 2, "exact"),
+        TensorClass("norm", (UNIT, 2 * UNIT), 2, "fp4/128", 0.003),
+        TensorClass("silu_mul", (8 * UNIT,), 2, "fp4/128", 0.051),
+    )
+)
+FORMATS = ["fp4/128", "fp4/32", "int4/128", "e2m3/128", "int6/64/fp32", "int8/128", "exact"]
+WITHOUT_ATTENTION = Profile(PAPER.classes[1:])
+
+
+@st.composite
+def schedules(draw: st.DrawFn) -> PipelineSchedule:
+    p = draw(st.integers(1, 6))
+    v = draw(st.integers(1, 4))
+    m = draw(st.integers(1, 20))
+    kind = draw(st.sampled_from(["1f1b", "gpipe"]))
+    group = draw(st.none() | st.integers(min(p, m), m))
+    try:
+        return PipelineSchedule(p, m, v, group, kind)
+    except ValueError:
+        assume(False)
+        raise
+
+
+@st.composite
+def profiles(draw: st.DrawFn) -> Profile:
+    return Profile(
+        tuple(
+            TensorClass(
+                f"class{index}",
+                tuple(draw(st.lists(st.integers(0, 3000), max_size=3))),
+                draw(st.sampled_from([2, 4])),
+                draw(st.sampled_from(FORMATS)),
+                draw(st.floats(0, 1)),
+            )
+            for index in range(draw(st.integers(0, 5)))
+        )
+    )
+
+
+def simulated(schedule: PipelineSchedule, nbytes: list[int]) -> list[int]:
+    lists = [
+        rank_ops(
+            schedule.kind,
+            schedule.ranks,
+            rank,
+            schedule.chunks,
+            schedule.group,
+            schedule.microbatches,
+        )
+        for rank in range(schedule.ranks)
+    ]
+    return peaks(lists, schedule.chunks, lambda rank, chunk: nbytes[rank])
+
+
+@settings(max_examples=150)
+@given(schedules())
+def test_in_flight_is_what_the_simulation_holds(schedule: PipelineSchedule) -> None:
+    ranks = range(schedule.ranks)
+    assert [schedule.in_flight(r) for r in ranks] == simulated(schedule, [1] * schedule.ranks)
+
+
+@settings(max_examples=150)
+@given(schedules(), profiles())
+def test_no_rank_holds_more_than_the_first(schedule: PipelineSchedule, profile: Profile) -> None:
+    ranks = range(schedule.ranks)
+    formats = [pipeline_formats(profile, schedule, r) for r in ranks]
+    held = simulated(schedule, [profile.stored_bytes(f) for f in formats])
+    narrowest = simulated(schedule, [profile.stored_bytes(profile.formats())] * schedule.ranks)
+    assert max(held) <= narrowest[0] == byte_budget(profile, schedule)
+    assert held == [peak_bytes(profile, schedule, r, formats[r]) for r in ranks]
+    for chosen in formats:
+        for kept in profile.classes:
+            assert kept.error(chosen[kept.name]) <= kept.error(kept.format)
+            assert kept.format != "exact" or chosen[kept.name] == "exact"
+
+
+@settings(max_examples=100)
+@given(schedules(), st.lists(st.integers(128, 3000), min_size=1, max_size=4))
+def test_no_further_step_fits(schedule: PipelineSchedule, numels: list[int]) -> None:
+    profile = Profile(
+        tuple(
+            TensorClass(str(i), (numel,), 2, "fp4/128", 0.01 * (i + 1))
+            for i, numel in enumerate(numels)
+        )
+    )
+    budget = byte_budget(profile, schedule)
+    for rank in range(schedule.ranks):
+        formats = pipeline_formats(profile, schedule, rank)
+        for name, format in formats.items():
+            step = wider(format)
+            if step is not None:
+                assert peak_bytes(profile, schedule, rank, formats | {name: step}) > budget
+
+
+@settings(max_examples=100)
+@given(schedules())
+def test_megatron_counts_the_same_warm_up(schedule: PipelineSchedule) -> None:
+    from megatron.core.pipeline_parallel import schedules as megatron
+
+    assume(schedule.kind == "1f1b" and schedule.ranks > 1)
+    p, m, v, group = schedule.ranks, schedule.microbatches, schedule.chunks, schedule.group
+    for rank in range(p):
+        place = SimpleNamespace(
+            pp_group=SimpleNamespace(size=lambda: p, rank=lambda rank=rank: rank),
+            virtual_pipeline_model_parallel_size=None if v == 1 else v,
+        )
+        total, _, warm_up, steady = megatron.get_pp_rank_microbatches(
+            m, v, group, p2p_communicator=place
+        )
+        assert schedule.in_flight(rank) == min(total, warm_up + 1)
+        forwards = [op for op in rank_ops("1f1b", p, rank, v, group, m) if op.forward]
+        table = megatron.get_schedule_table(m, v, group)
+        assert [(op.microbatch, op.chunk) for op in forwards] == table
+        assert steady == total - warm_up
+
+
+def test_four_ranks_with_two_chunks() -> None:
+    schedule = PipelineSchedule(4, microbatches=8, chunks=2)
+    assert [schedule.in_flight(rank) for rank in range(4)] == [11, 9, 7, 5]
+
+
+@pytest.mark.parametrize(
+    "profile,caps,widths",
+    [
+        # With quantized bytes alone the paper's 5 bits on rank 1 need 9 * 5 = 45 of 44 bits.
+        (WITHOUT_ATTENTION, [4, 4.9, 6.3, 8.8], [4, 4, 6, 8]),
+        # The exact attention that rank 0 holds more of gives the others room.
+        (PAPER, [4, 6.5, 10.4, 17.5], [4, 6, 8, 16]),
+    ],
+)
+def test_uniform_widths_against_the_papers_rule(
+    profile: Profile, caps: list[float], widths: list[int]
+) -> None:
+    schedule = PipelineSchedule(4, microbatches=8, chunks=2)
+    held = [schedule.in_flight(rank) for rank in range(4)]
+    exact = sum(sum(c.numels) * 16 for c in profile.classes if c.format == "exact")
+    quantized = sum(sum(c.numels) for c in profile.classes if c.format != "exact")
+    budget = held[0] * (exact + 4 * quantized)
+    cap = [(budget - n * exact) / (n * quantized) for n in held]
+    assert cap == pytest.approx(caps, abs=0.05)
+    assert [max(w for w in (4, 6, 8, 16) if w <= c) for c in cap] == widths
+    if profile is WITHOUT_ATTENTION:
+        by_rule = [min(n * round(4 * held[0] / n), n * 16) for n in held]
+        assert [round(4 * held[0] / n) for n in held] == [4, 5, 6, 9]
+        assert by_rule[1] / (4 * held[0]) == pytest.approx(1.023, abs=0.001)
+
+
+def test_the_papers_layer() -> None:
+    schedule = PipelineSchedule(4, microbatches=8, chunks=2)
+    formats = [pipeline_formats(PAPER, schedule, rank) for rank in range(4)]
+    assert formats[0] == PAPER.formats()
+    assert formats[1] == {"attention": "exact", "norm": "e2m3/128", "silu_mul": "e2m3/128"}
+    assert formats[2] == {"attention": "exact", "norm": "exact", "silu_mul": "int8/128"}
+    assert formats[3] == {"attention": "exact", "norm": "exact", "silu_mul": "exact"}
+    # With room for one of both: the SiLU's input is 17 times as sensitive and 2.7 times as large.
+    narrowest = peak_bytes(PAPER, schedule, 0, PAPER.formats())
+    room = peak_bytes(PAPER, schedule, 0, PAPER.formats() | {"silu_mul": "e2m3/128"})
+    assert pipeline_formats(PAPER, schedule, 0, narrowest)["silu_mul"] == "fp4/128"
+    assert pipeline_formats(PAPER, schedule, 0, room) == formats[1] | {"norm": "fp4/128"}
+
+
+def test_gpipe_leaves_nothing_over() -> None:
+    schedule = PipelineSchedule(4, microbatches=8, kind="gpipe")
+    for rank in range(4):
+        assert schedule.in_flight(rank) == 8
+        assert pipeline_formats(PAPER, schedule, rank) == PAPER.formats()
+
+
+def test_a_budget_of_ones_own() -> None:
+    schedule = PipelineSchedule(2, microbatches=4)
+    least = peak_bytes(PAPER, schedule, 0, PAPER.formats())
+    assert pipeline_formats(PAPER, schedule, 0, least) == PAPER.formats()
+    with pytest.raises(ValueError, match="1 more than the budget"):
+        pipeline_formats(PAPER, schedule, 0, least - 1)
+    assert set(pipeline_formats(PAPER, schedule, 0, 4 * least).values()) == {"exact"}
+
+
+@pytest.mark.parametrize(
+    "arguments,message",
+    [
+        ({"ranks": 0, "microbatches": 4}, "ranks is 0"),
+        ({"ranks": 4, "microbatches": 8, "chunks": 2, "group_size": 3}, "from 4 to 8"),
+        ({"ranks": 4, "microbatches": 8, "chunks": 2, "group_size": 9}, "from 4 to 8"),
+        ({"ranks": 4, "microbatches": 9, "chunks": 2}, "leave 1 of 9"),
+        ({"ranks": 4, "microbatches": 9, "kind": "zero_bubble"}, "no schedule"),
+    ],
+)
+def test_schedules_that_do_not_exist(arguments: dict, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        PipelineSchedule(**arguments)
+
+
+def test_ranks_that_do_not_exist() -> None:
+    with pytest.raises(ValueError, match="rank is 4"):
+        PipelineSchedule(4, 8).in_flight(4)
