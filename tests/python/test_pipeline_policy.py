@@ -5,11 +5,18 @@ from __future__ import annotations
 from types import SimpleNamespace
 
 import pytest
+import torch
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from agoq_comm.activation.pipeline import byte_budget, peak_bytes, pipeline_formats
+from agoq_comm.activation.pipeline import (
+    byte_budget,
+    peak_bytes,
+    pipeline_formats,
+    pipeline_policy,
+)
 from agoq_comm.activation.pipeline_profile import Profile, TensorClass, wider
+from agoq_comm.activation.policy import Policy, Site
 from agoq_comm.activation.schedules import PipelineSchedule
 from pipeline_simulation import peaks, rank_ops
 
@@ -17,12 +24,12 @@ from pipeline_simulation import peaks, rank_ops
 UNIT = 4096
 PAPER = Profile(
     (
-        TensorClass("attention", (5 * UNIT,), 2, "exact"),
+        TensorClass("attention", (5 * UNIT,), 2, "keep"),
         TensorClass("norm", (UNIT, 2 * UNIT), 2, "fp4/128", 0.003),
-        TensorClass("silu_mul", (8 * UNIT,), 2, "fp4/128", 0.051),
+        TensorClass("mlp", (8 * UNIT,), 2, "fp4/128", 0.051),
     )
 )
-FORMATS = ["fp4/128", "fp4/32", "int4/128", "e2m3/128", "int6/64/fp32", "int8/128", "exact"]
+FORMATS = ["fp4/128", "fp4/32", "int4/128", "e2m3/128", "int6/64/fp32", "int8/128", "keep"]
 WITHOUT_ATTENTION = Profile(PAPER.classes[1:])
 
 
@@ -89,8 +96,8 @@ def test_no_rank_holds_more_than_the_first(schedule: PipelineSchedule, profile: 
     assert held == [peak_bytes(profile, schedule, r, formats[r]) for r in ranks]
     for chosen in formats:
         for kept in profile.classes:
-            assert kept.error(chosen[kept.name]) <= kept.error(kept.format)
-            assert kept.format != "exact" or chosen[kept.name] == "exact"
+            assert kept.error(chosen[kept]) <= kept.error(kept.format)
+            assert kept.format != "keep" or chosen[kept] == "keep"
 
 
 @settings(max_examples=100)
@@ -105,10 +112,10 @@ def test_no_further_step_fits(schedule: PipelineSchedule, numels: list[int]) -> 
     budget = byte_budget(profile, schedule)
     for rank in range(schedule.ranks):
         formats = pipeline_formats(profile, schedule, rank)
-        for name, format in formats.items():
+        for kept, format in formats.items():
             step = wider(format)
             if step is not None:
-                assert peak_bytes(profile, schedule, rank, formats | {name: step}) > budget
+                assert peak_bytes(profile, schedule, rank, formats | {kept: step}) > budget
 
 
 @settings(max_examples=100)
@@ -152,8 +159,8 @@ def test_uniform_widths_against_the_papers_rule(
 ) -> None:
     schedule = PipelineSchedule(4, microbatches=8, chunks=2)
     held = [schedule.in_flight(rank) for rank in range(4)]
-    exact = sum(sum(c.numels) * 16 for c in profile.classes if c.format == "exact")
-    quantized = sum(sum(c.numels) for c in profile.classes if c.format != "exact")
+    exact = sum(sum(c.numels) * 16 for c in profile.classes if c.format == "keep")
+    quantized = sum(sum(c.numels) for c in profile.classes if c.format != "keep")
     budget = held[0] * (exact + 4 * quantized)
     cap = [(budget - n * exact) / (n * quantized) for n in held]
     assert cap == pytest.approx(caps, abs=0.05)
@@ -164,18 +171,59 @@ def test_uniform_widths_against_the_papers_rule(
         assert by_rule[1] / (4 * held[0]) == pytest.approx(1.023, abs=0.001)
 
 
+def by_name(formats: dict[TensorClass, str]) -> dict[str, str]:
+    return {kept.name: format for kept, format in formats.items()}
+
+
 def test_the_papers_layer() -> None:
     schedule = PipelineSchedule(4, microbatches=8, chunks=2)
-    formats = [pipeline_formats(PAPER, schedule, rank) for rank in range(4)]
-    assert formats[0] == PAPER.formats()
-    assert formats[1] == {"attention": "exact", "norm": "e2m3/128", "silu_mul": "e2m3/128"}
-    assert formats[2] == {"attention": "exact", "norm": "exact", "silu_mul": "int8/128"}
-    assert formats[3] == {"attention": "exact", "norm": "exact", "silu_mul": "exact"}
+    formats = [by_name(pipeline_formats(PAPER, schedule, rank)) for rank in range(4)]
+    assert formats[0] == by_name(PAPER.formats())
+    assert formats[1] == {"attention": "keep", "norm": "e2m3/128", "mlp": "e2m3/128"}
+    assert formats[2] == {"attention": "keep", "norm": "keep", "mlp": "int8/128"}
+    assert formats[3] == {"attention": "keep", "norm": "keep", "mlp": "keep"}
+
+
+def test_the_most_sensitive_goes_first() -> None:
     # With room for one of both: the SiLU's input is 17 times as sensitive and 2.7 times as large.
-    narrowest = peak_bytes(PAPER, schedule, 0, PAPER.formats())
-    room = peak_bytes(PAPER, schedule, 0, PAPER.formats() | {"silu_mul": "e2m3/128"})
-    assert pipeline_formats(PAPER, schedule, 0, narrowest)["silu_mul"] == "fp4/128"
-    assert pipeline_formats(PAPER, schedule, 0, room) == formats[1] | {"norm": "fp4/128"}
+    schedule = PipelineSchedule(1, microbatches=1)
+    mlp = PAPER.classes[2]
+    room = peak_bytes(PAPER, schedule, 0, PAPER.formats() | {mlp: "e2m3/128"})
+    formats = pipeline_formats(PAPER, schedule, 0, room)
+    assert formats == PAPER.formats() | {mlp: "e2m3/128"}
+
+
+def test_a_policy_of_a_rank_changes_what_has_room_and_nothing_else() -> None:
+    def site(kind: type, *shape: int) -> Site:
+        return Site("layer", (torch.nn.Module, kind), torch.bfloat16, shape)
+
+    policy = Policy.agoq()
+    sites = {
+        "norm": site(torch.nn.RMSNorm, 64, 64),
+        "statistic": site(torch.nn.RMSNorm, 4096, 1),
+        "mlp": site(torch.nn.SiLU, 64, 64),
+        "attention": site(torch.nn.MultiheadAttention, 64, 64),
+        "linear": site(torch.nn.Linear, 64, 64),
+    }
+
+    def formats(rank: int) -> dict[str, str]:
+        chosen = pipeline_policy(policy, 4, rank, 2, None, 8, PAPER)
+        assert chosen.recompute
+        return {name: str(chosen.decide(at).format or "keep") for name, at in sites.items()}
+
+    kept = {"statistic": "keep", "attention": "keep", "linear": "fp4/128"}
+    assert pipeline_policy(policy, 4, 0, 2, None, 8, PAPER) == policy
+    assert formats(0) == kept | {"norm": "fp4/128", "mlp": "fp4/128"}
+    assert formats(1) == kept | {"norm": "e2m3/128", "mlp": "e2m3/128"}
+    assert formats(2) == kept | {"norm": "keep", "mlp": "int8/128"}
+
+
+def test_a_policys_default_becomes_wider_too() -> None:
+    policy = Policy(default="fp4/128")
+    chosen = pipeline_policy(policy, 4, 1, 2, None, 8, PAPER)
+    site = Site("", (torch.nn.Module, torch.nn.SiLU), torch.bfloat16, (64, 64))
+    assert str(chosen.decide(site).format) == "e2m3/128"
+    assert str(policy.decide(site).format) == "fp4/128"
 
 
 def test_gpipe_leaves_nothing_over() -> None:
@@ -191,7 +239,7 @@ def test_a_budget_of_ones_own() -> None:
     assert pipeline_formats(PAPER, schedule, 0, least) == PAPER.formats()
     with pytest.raises(ValueError, match="1 more than the budget"):
         pipeline_formats(PAPER, schedule, 0, least - 1)
-    assert set(pipeline_formats(PAPER, schedule, 0, 4 * least).values()) == {"exact"}
+    assert set(pipeline_formats(PAPER, schedule, 0, 4 * least).values()) == {"keep"}
 
 
 @pytest.mark.parametrize(
@@ -207,6 +255,11 @@ def test_a_budget_of_ones_own() -> None:
 def test_schedules_that_do_not_exist(arguments: dict, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         PipelineSchedule(**arguments)
+
+
+def test_a_class_listed_twice_would_be_paid_for_once() -> None:
+    with pytest.raises(ValueError, match="listed twice"):
+        Profile((PAPER.classes[1], PAPER.classes[1]))
 
 
 def test_ranks_that_do_not_exist() -> None:

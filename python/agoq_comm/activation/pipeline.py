@@ -8,9 +8,13 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Mapping
+from dataclasses import replace
 
 from agoq_comm.activation.pipeline_profile import Profile, TensorClass, wider
-from agoq_comm.activation.schedules import PipelineSchedule
+from agoq_comm.activation.policy import Policy, Rule
+from agoq_comm.activation.schedules import Kind, PipelineSchedule
+
+_ROOM = "this pipeline rank has room for it"
 
 
 def byte_budget(profile: Profile, schedule: PipelineSchedule) -> int:
@@ -20,12 +24,12 @@ def byte_budget(profile: Profile, schedule: PipelineSchedule) -> int:
 
 def pipeline_formats(
     profile: Profile, schedule: PipelineSchedule, rank: int, budget: int | None = None
-) -> dict[str, str]:
+) -> dict[TensorClass, str]:
     """Choose the format of each tensor class on one rank.
 
-    Classes become wider one step at a time, fp4 to e2m3 to int8 to exact, the step that removes
-    most error a byte first. Errors of different tensors are independent, so what a step removes is
-    the difference of squares.
+    Classes become wider one step at a time, fp4 to e2m3 to int8 to exactly kept, the step that
+    removes most error a byte first. Errors of different tensors are independent, so what a step
+    removes is the difference of squares.
 
     Parameters
     ----------
@@ -42,7 +46,7 @@ def pipeline_formats(
     Returns
     -------
     dict
-        Formats by class name.
+        Format of each class.
 
     Raises
     ------
@@ -59,26 +63,72 @@ def pipeline_formats(
             f"pipeline: rank {rank} holds {held} chunk-microbatches, {budget - left} bytes in the "
             f"narrowest formats, {-left} more than the budget of {budget}"
         )
-    steps = [(-_worth(kept, kept.format), kept.name) for kept in profile.classes]
-    classes = {kept.name: kept for kept in profile.classes}
+    classes = profile.classes
+    steps = [(-_worth(kept, kept.format), index) for index, kept in enumerate(classes)]
     heapq.heapify(steps)
     while steps:
-        worth, name = heapq.heappop(steps)
-        kept, format = classes[name], formats[name]
-        step = wider(format)
+        worth, index = heapq.heappop(steps)
+        kept = classes[index]
+        step = wider(formats[kept])
         if worth == 0 or step is None:
             continue
-        cost = held * _extra_bytes(kept, format, step)
+        cost = held * _extra_bytes(kept, formats[kept], step)
         # A step that does not fit ends its class; a smaller one of another class may still fit.
         if cost <= left:
             left -= cost
-            formats[name] = step
-            heapq.heappush(steps, (-_worth(kept, step), name))
+            formats[kept] = step
+            heapq.heappush(steps, (-_worth(kept, step), index))
     return formats
 
 
+def pipeline_policy(
+    policy: Policy,
+    p: int,
+    rank: int,
+    v: int,
+    group_size: int | None,
+    microbatches: int,
+    profile: Profile,
+    *,
+    kind: Kind = "1f1b",
+    budget: int | None = None,
+) -> Policy:
+    """Return the policy of one pipeline rank: `policy` with wider formats where there is room.
+
+    Parameters
+    ----------
+    policy : Policy
+        Of rank 0, with the narrowest formats.
+    p, rank, v, group_size, microbatches
+        The schedule, see `PipelineSchedule`, and the rank in it.
+    profile : Profile
+        What a chunk keeps for one microbatch under `policy`; `Profile.of` measures it.
+    kind : {"1f1b", "gpipe"}
+        With 1F1B, more than one chunk interleaves it.
+    budget : int, optional
+        See `pipeline_formats`.
+    """
+    schedule = PipelineSchedule(p, microbatches, v, group_size, kind)
+    formats = pipeline_formats(profile, schedule, rank, budget)
+    changed = {kept: format for kept, format in formats.items() if format != kept.format}
+    rules: list[Rule] = []
+    for rule in policy.rules:
+        rules += [
+            replace(rule, format=format, tensor_class=kept.name, reason=_ROOM)
+            for kept, format in changed.items()
+            if str(rule.format) == kept.format and rule.tensor_class in (None, kept.name)
+        ]
+        rules.append(rule)
+    rules += [
+        Rule(format, tensor_class=kept.name, reason=_ROOM)
+        for kept, format in changed.items()
+        if str(policy.default) == kept.format
+    ]
+    return Policy(rules, policy.default, policy.recompute)
+
+
 def peak_bytes(
-    profile: Profile, schedule: PipelineSchedule, rank: int, formats: Mapping[str, str]
+    profile: Profile, schedule: PipelineSchedule, rank: int, formats: Mapping[TensorClass, str]
 ) -> int:
     """Return the bytes that a rank holds at its peak with these formats."""
     return schedule.in_flight(rank) * profile.stored_bytes(formats)

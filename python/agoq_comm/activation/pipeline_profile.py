@@ -6,9 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from agoq_comm.activation.formats import Format
+from agoq_comm.activation.policy import KEEP
 
-#: Stands for a format where a tensor is kept as it is.
-EXACT = "exact"
 #: Relative RMS error of normally distributed values in blocks of 128 (docs/numerics.md).
 RELATIVE_ERROR: Mapping[str, float] = {
     "fp4": 0.109,
@@ -16,23 +15,23 @@ RELATIVE_ERROR: Mapping[str, float] = {
     "e2m3": 0.0265,
     "int6": 0.0265,
     "int8": 0.0065,
-    EXACT: 0.0,
+    KEEP: 0.0,
 }
 # For activations fp4 and e2m3 are better than the integers of their size.
-_WIDER = {"fp4": "e2m3", "int4": "e2m3", "e2m3": "int8", "int6": "int8", "int8": EXACT}
+_WIDER = {"fp4": "e2m3", "int4": "e2m3", "e2m3": "int8", "int6": "int8", "int8": KEEP}
 
 
 def element_of(format: str) -> str:
-    """Return the element format: ``"fp4"`` of ``"fp4/128"``, ``"exact"`` of itself."""
-    return format if format == EXACT else Format.parse(format).element
+    """Return the element format: ``"fp4"`` of ``"fp4/128"``, ``"keep"`` of itself."""
+    return format if format == KEEP else Format.parse(format).element
 
 
 def wider(format: str) -> str | None:
-    """Return the next wider format with the same blocks; None after exact."""
-    if format == EXACT:
+    """Return the next wider format with the same blocks; None after keep."""
+    if format == KEEP:
         return None
     element = _WIDER[element_of(format)]
-    return EXACT if element == EXACT else str(replace(Format.parse(format), element=element))
+    return KEEP if element == KEEP else str(replace(Format.parse(format), element=element))
 
 
 @dataclass(frozen=True)
@@ -42,7 +41,8 @@ class TensorClass:
     Parameters
     ----------
     name : str
-        As the policy's rules and the report's records call it.
+        The `tensor_class` of the policy's rules and of the report's records. Tensors of one name
+        that have different formats are several classes.
     numels : tuple of int
         Elements of each tensor.
     itemsize : int
@@ -69,14 +69,14 @@ class TensorClass:
 
     def stored_bytes(self, format: str) -> int:
         """Return the bytes of all its tensors in a format, with scales."""
-        if format == EXACT:
+        if format == KEEP:
             return sum(self.numels) * self.itemsize
         parsed = Format.parse(format)
         return sum(parsed.encoded_bytes(numel) for numel in self.numels)
 
     def error(self, format: str) -> float:
         """Return what storing it in a format adds to the gradient's relative error."""
-        if self.format == EXACT:
+        if self.format == KEEP:
             return 0.0
         narrowest = RELATIVE_ERROR[element_of(self.format)]
         return self.sensitivity * RELATIVE_ERROR[element_of(format)] / narrowest
@@ -89,15 +89,13 @@ class Profile:
     classes: tuple[TensorClass, ...]
 
     def __post_init__(self) -> None:
-        names = [kept.name for kept in self.classes]
-        twice = sorted({name for name in names if names.count(name) > 1})
-        if twice:
-            raise ValueError(f"profile: {', '.join(twice)} listed more than once")
+        if len(set(self.classes)) < len(self.classes):
+            raise ValueError("profile: a class is listed twice; put its tensors into one")
 
-    def formats(self) -> dict[str, str]:
+    def formats(self) -> dict[TensorClass, str]:
         """Return the narrowest format of each class."""
-        return {kept.name: kept.format for kept in self.classes}
+        return {kept: kept.format for kept in self.classes}
 
-    def stored_bytes(self, formats: Mapping[str, str]) -> int:
+    def stored_bytes(self, formats: Mapping[TensorClass, str]) -> int:
         """Return the bytes that a chunk keeps for one microbatch with these formats."""
-        return sum(kept.stored_bytes(formats[kept.name]) for kept in self.classes)
+        return sum(kept.stored_bytes(formats[kept]) for kept in self.classes)
