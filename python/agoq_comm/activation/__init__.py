@@ -4,17 +4,23 @@
 (arXiv 2605.00539).
 """
 
+from agoq_comm.activation.accounting import Accounting, Record
+from agoq_comm.activation.compress import Compression, compress
 from agoq_comm.activation.formats import Format
 from agoq_comm.activation.packed import Packed, dequantize, quantize
 from agoq_comm.activation.policy import Decision, Policy, Rule, Site
 
 __all__ = [
+    "Accounting",
+    "Compression",
     "Decision",
     "Format",
     "Packed",
     "Policy",
+    "Record",
     "Rule",
     "Site",
+    "compress",
     "dequantize",
     "quantize",
 ]

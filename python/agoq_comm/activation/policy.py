@@ -38,12 +38,15 @@ class Site:
         Of the tensor.
     shape : tuple of int
         Of the tensor.
+    operation : str
+        The one that computed it, by autograd's name, e.g. ``"LogSoftmax"``; empty if unknown.
     """
 
     module: str
     types: tuple[type, ...]
     dtype: torch.dtype
     shape: tuple[int, ...]
+    operation: str = ""
 
     @functools.cached_property
     def numel(self) -> int:
@@ -53,7 +56,7 @@ class Site:
     @functools.cached_property
     def tensor_class(self) -> str:
         """What part the tensor plays; see `agoq_comm.activation.tensor_classes`."""
-        return classify(self.module, self.types)
+        return classify(self.module, self.types, self.operation)
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 Autograd does not say which operation saves a tensor. The innermost module that was running does, as
 far as a policy needs it: a norm saves the norm's input, a linear layer its own, attention Q, K, V
-and its output.
+and its output. Few operations are told by what they made.
 """
 
 from __future__ import annotations
@@ -24,6 +24,11 @@ _BY_NAME = (
     ("attention", re.compile(r"Attention|Attn")),
     ("loss", re.compile(r"For[A-Z]\w+$|Loss$|CrossEntropy")),
 )
+# Whoever saves these: attention's own functions, and a loss in the model's own forward.
+_BY_OPERATION = (
+    ("attention", re.compile(r"ScaledDotProduct|Softmax$")),
+    ("loss", re.compile(r"LogSoftmax|NllLoss")),
+)
 # Names of the projection that reads the output of attention, in the models there are.
 _OUTPUT_PROJECTIONS = {
     "c_proj", "dense", "fc_out", "linear_proj", "o", "o_proj", "out", "out_lin", "out_proj", "proj",
@@ -42,7 +47,7 @@ def class_of_module(kind: type) -> str:
     return "other"
 
 
-def classify(module: str, kinds: Sequence[type]) -> str:
+def classify(module: str, kinds: Sequence[type], operation: str = "") -> str:
     """Name the tensor class of what is saved while modules run.
 
     Parameters
@@ -51,12 +56,17 @@ def classify(module: str, kinds: Sequence[type]) -> str:
         Qualified name of the innermost one.
     kinds : sequence of type
         Classes of the running modules, outermost first; none for what runs outside of the model.
+    operation : str
+        The one that computed the tensor, by autograd's name; empty if unknown.
 
     Returns
     -------
     str
         One of `TENSOR_CLASSES`.
     """
+    for tensor_class, pattern in _BY_OPERATION:
+        if pattern.match(operation):
+            return tensor_class
     if not kinds:
         return "loss"
     own = class_of_module(kinds[-1])
