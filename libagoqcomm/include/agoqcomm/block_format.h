@@ -11,7 +11,13 @@ namespace agoq {
 
 /// How one code represents a number. src/format/formats.def is the table behind these names; the
 /// values travel in the fingerprint: append, never reorder.
-enum class ElementFormat : std::uint8_t { kInt8 = 0 };
+enum class ElementFormat : std::uint8_t {
+  kInt8 = 0,  ///< -127 to 127.
+  kFp4 = 1,   ///< E2M1: 0, .5, 1, 1.5, 2, 3, 4, 6 of either sign.
+  kE2m3 = 2,  ///< Six bits: steps of 1/8 up to 2, of 1/4 up to 4, of 1/2 up to 7.5.
+  kInt4 = 3,  ///< -7 to 7.
+  kInt6 = 4,  ///< -31 to 31.
+};
 
 /// Type of the one scale that a block's elements share.
 enum class ScaleType : std::uint8_t { kBfloat16 = 0, kFloat32 = 1 };

@@ -2,6 +2,10 @@
 #pragma once
 
 #include "agoqcomm/block_format.h"
+#include "format/e2m3.h"
+#include "format/fp4.h"
+#include "format/int4.h"
+#include "format/int6.h"
 #include "format/int8.h"
 
 namespace agoq {

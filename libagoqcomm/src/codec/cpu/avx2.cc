@@ -128,7 +128,8 @@ using Kernels = BlockKernels<Avx2, Element<Format>, kBlock>;
 }  // namespace
 
 const KernelTable* avx2_kernels(ElementFormat format, int block) {
-  return table_for<Kernels>(format, block);
+  if (format != ElementFormat::kInt8) return scalar_kernels(format, block);
+  return table_for_block<Kernels, Int8>(block);
 }
 
 }  // namespace agoq

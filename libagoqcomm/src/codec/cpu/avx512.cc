@@ -132,7 +132,8 @@ using Kernels = BlockKernels<Avx512, Element<Format>, kBlock>;
 }  // namespace
 
 const KernelTable* avx512_kernels(ElementFormat format, int block) {
-  return table_for<Kernels>(format, block);
+  if (format != ElementFormat::kInt8) return scalar_kernels(format, block);
+  return table_for_block<Kernels, Int8>(block);
 }
 
 }  // namespace agoq
