@@ -60,6 +60,10 @@ class RunningModules:
         seen: set[nn.Module] = set()
         self._attach("", self._model, seen)
 
+    def model_is_running(self) -> None:
+        """Note that the call of the model itself had begun when `attach` came."""
+        self._stack.frames.append(Running("", self._model, (type(self._model),)))
+
     def detach(self) -> None:
         """Take them away; calls that are on the way still end well."""
         for handle in self._handles:
