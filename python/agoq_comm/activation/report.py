@@ -169,7 +169,7 @@ def report(
     errors : bool
         Measure the relative error of what is quantized: one more forward pass.
     exact : Usage, optional
-        What the step as it is uses, where `model` was changed by `wrap_` since; else it is measured.
+        What the step used before `wrap_` changed the model; by default it is measured here.
     """
     policy = policy or Policy.agoq()
     device = next((p.device for p in model.parameters()), torch.device("cpu"))

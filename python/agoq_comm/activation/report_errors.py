@@ -48,7 +48,8 @@ def relative_errors(
     dict
         By module and tensor class, of what is quantized.
     """
-    with _Comparison(model, policy) as comparison:
+    comparison = _Comparison(model, policy)
+    with comparison:
         step()
     return {
         key: (error / total) ** 0.5 if total else 0.0

@@ -1,13 +1,15 @@
-"""For training loops with Hugging Face's accelerate::
+"""For training loops with Hugging Face's accelerate.
 
-    model, optimizer, loader = accelerator.prepare(model, optimizer, loader)
-    compress_prepared(accelerator, model)
-    for batch in loader:
-        with accelerator.accumulate(model):
-            loss = model(**batch).loss
-            accelerator.backward(loss)
-            optimizer.step()
-            optimizer.zero_grad()
+Example::
+
+model, optimizer, loader = accelerator.prepare(model, optimizer, loader)
+compress_prepared(accelerator, model)
+for batch in loader:
+    with accelerator.accumulate(model):
+        loss = model(**batch).loss
+        accelerator.backward(loss)
+        optimizer.step()
+        optimizer.zero_grad()
 """
 
 from __future__ import annotations

@@ -1,6 +1,8 @@
-"""A callback of Lightning's Trainer::
+"""A callback for Lightning's Trainer.
 
-    Trainer(callbacks=[ActivationCallback()]).fit(module, data)
+Example::
+
+Trainer(callbacks=[ActivationCallback()]).fit(module, data)
 """
 
 from __future__ import annotations
@@ -15,7 +17,8 @@ from agoq_comm.activation.integrations.optional import require
 from agoq_comm.activation.policy import Policy
 
 if TYPE_CHECKING:
-    _Callback: Any = object
+
+    class _Callback: ...
 else:
     _Callback = require("lightning.pytorch", "ActivationCallback").Callback
 

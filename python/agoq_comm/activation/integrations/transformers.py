@@ -1,6 +1,8 @@
-"""A callback of Hugging Face's Trainer::
+"""A callback for Hugging Face's Trainer.
 
-    Trainer(model, arguments, train_dataset=data, callbacks=[ActivationCallback()])
+Example::
+
+Trainer(model, arguments, train_dataset=data, callbacks=[ActivationCallback()])
 """
 
 from __future__ import annotations
@@ -15,7 +17,8 @@ from agoq_comm.activation.integrations.per_forward import CompressedForward
 from agoq_comm.activation.policy import Policy
 
 if TYPE_CHECKING:
-    _TrainerCallback: Any = object
+
+    class _TrainerCallback: ...
 else:
     _TrainerCallback = require("transformers", "ActivationCallback").TrainerCallback
 
