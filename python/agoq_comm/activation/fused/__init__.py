@@ -1,0 +1,1 @@
+"""Layers as autograd functions that keep their quantized input and compute the rest again."""

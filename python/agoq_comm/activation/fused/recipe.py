@@ -1,0 +1,176 @@
+"""How a tensor that is not stored is computed again from what is.
+
+The output of a fused layer carries a `Recipe`. A fused linear layer that reads the output has
+autograd save the recipe's sources in place of the output: few bytes, and the same ones for all that
+read it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from agoq_comm.activation.formats import Format
+from agoq_comm.activation.packed import Packed, dequantize, quantize
+
+_ATTRIBUTE = "_agoq_recipe"
+
+
+class Witness:
+    """Remembers the version of a tensor, without its memory, and raises if it was changed since."""
+
+    def __init__(self, tensor: torch.Tensor) -> None:
+        alias = tensor.detach()
+        self._version = alias._version
+        # The counter of changes in place stays that of the original.
+        alias.data = tensor.new_empty(0)
+        self._alias = alias
+        self._type = (tensor.type(), list(tensor.shape))
+
+    def unchanged(self) -> bool:
+        """Tell whether the tensor is what it was."""
+        return self._alias._version == self._version
+
+    def check(self) -> None:
+        """Raise as autograd does for a tensor that it saved."""
+        if not self.unchanged():
+            name, shape = self._type
+            raise RuntimeError(
+                "one of the variables needed for gradient computation has been modified by an "
+                f"inplace operation: [{name} {shape}], of which a fused layer keeps a quantized "
+                f"copy, is at version {self._alias._version}; expected version {self._version} "
+                "instead. Hint: enable anomaly detection to find the operation that failed to "
+                "compute its gradient, with torch.autograd.set_detect_anomaly(True)."
+            )
+
+
+def _witness(tensor: torch.Tensor) -> Witness | None:
+    # A compiled graph has no changes in place; `unchanged_when_read` looks while it is traced.
+    return None if torch.compiler.is_compiling() else Witness(tensor)
+
+
+class Stored:
+    """A quantized tensor without its bytes, which autograd saves.
+
+    Parameters
+    ----------
+    packed : Packed
+        The tensor with its bytes.
+    original : torch.Tensor
+        What was quantized.
+    """
+
+    def __init__(self, packed: Packed, original: torch.Tensor) -> None:
+        self.shape, self.dtype, self.format = packed.shape, packed.dtype, packed.format
+        self._witness = _witness(original)
+
+    def decode(self, data: torch.Tensor) -> torch.Tensor:
+        """Return the numbers, in a tensor of the caller's own."""
+        if self._witness is not None:
+            self._witness.check()
+        return dequantize(Packed(data, self.shape, self.dtype, self.format))
+
+
+def store(x: torch.Tensor, fmt: Format) -> tuple[Stored, torch.Tensor]:
+    """Quantize; the bytes are for `save_for_backward`."""
+    packed = quantize(x, fmt)
+    return Stored(packed, x), packed.data
+
+
+class Method:
+    """Computes a tensor from a recipe's sources; shared by all that read the tensor.
+
+    It holds no tensor between the forward and the backward pass. In the backward pass the readers
+    of one tensor follow each other: the first computes it, the last one lets it go.
+    """
+
+    def __init__(self) -> None:
+        self._readers = self._served = 0
+        self._value: torch.Tensor | None = None
+        self._witness: Witness | None = None
+
+    def compute(self, *sources: Any) -> torch.Tensor:
+        """Return the tensor."""
+        raise NotImplementedError
+
+    def watch(self, output: torch.Tensor) -> None:
+        """Remember what the readers see."""
+        self._witness = _witness(output)
+
+    def unchanged(self) -> bool:
+        """Tell whether the tensor is still what the sources make."""
+        return self._witness is None or self._witness.unchanged()
+
+    def add_reader(self) -> None:
+        """Expect one more call of `take`."""
+        if not torch.compiler.is_compiling():
+            self._readers += 1
+
+    def take(self, *sources: Any) -> torch.Tensor:
+        """Return the tensor to a reader, which must not change it."""
+        if torch.compiler.is_compiling():
+            return self.compute(*sources)
+        if self._witness is not None:
+            self._witness.check()
+        value = self._value
+        if value is None:
+            value = self.compute(*sources)
+        self._served += 1
+        self._value = value if self._served < self._readers else None
+        if self._served >= self._readers:
+            self._served = 0
+        return value
+
+    def forget(self) -> None:
+        """Let go of what was computed: no reader is left in this backward pass."""
+        if not torch.compiler.is_compiling():
+            self._value, self._served = None, 0
+
+
+class AsItIs(Method):
+    """The tensor is what is stored."""
+
+    def __init__(self, stored: Stored) -> None:
+        super().__init__()
+        self._stored = stored
+
+    def compute(self, *sources: Any) -> torch.Tensor:
+        """Decode."""
+        return self._stored.decode(sources[0])
+
+
+class Recipe:
+    """Sources, which readers have autograd save, and what makes the tensor of them.
+
+    Parameters
+    ----------
+    method : Method
+        Makes the tensor.
+    sources : tuple of torch.Tensor or None
+        Its arguments, none of which requires a gradient.
+    """
+
+    def __init__(self, method: Method, sources: tuple[torch.Tensor | None, ...]) -> None:
+        self.method = method
+        self.sources = sources
+
+
+def attach(output: torch.Tensor, method: Method, *sources: torch.Tensor | None) -> torch.Tensor:
+    """Let `output` carry a recipe, and return it."""
+    method.watch(output)
+    setattr(output, _ATTRIBUTE, Recipe(method, sources))
+    return output
+
+
+def recipe_of(x: torch.Tensor) -> Recipe | None:
+    """Return the recipe of a tensor, or of the tensor that it is a reshaped view of.
+
+    None for one that was changed in place since: it is not what the recipe makes.
+    """
+    recipe: Recipe | None = getattr(x, _ATTRIBUTE, None)
+    if recipe is None and not torch.compiler.is_compiling():
+        base = x._base
+        if base is not None and base.numel() == x.numel() and x.is_contiguous():
+            recipe = getattr(base, _ATTRIBUTE, None)
+    return recipe if recipe is not None and recipe.method.unchanged() else None

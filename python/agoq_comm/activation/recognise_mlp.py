@@ -1,0 +1,159 @@
+"""Which modules are activation functions and MLPs, and what they compute."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+from torch.overrides import TorchFunctionMode
+
+from agoq_comm.activation.fused.layers import MlpForm
+from agoq_comm.activation.fused.mlp import ACTIVATIONS
+from agoq_comm.activation.recognise_probe import (
+    StandIn,
+    laboratory,
+    own_forward,
+    replaced,
+    reseed,
+    same,
+)
+
+_ACTIVATION_NAME = re.compile(r"silu|swish|gelu|relu|activation", re.IGNORECASE)
+_ATTENTION = (F.scaled_dot_product_attention, F.softmax, torch.softmax, torch.Tensor.softmax)
+CONTAINERS = (nn.Sequential, nn.ModuleList, nn.ModuleDict)
+_KNOWN = ", ".join(ACTIVATIONS)
+
+
+def activation_of(module: nn.Module) -> tuple[str, bool] | str | None:
+    """Say which activation function a module is, or why it is none that is known.
+
+    Returns
+    -------
+    tuple of str and bool, or str, or None
+        A key of `ACTIVATIONS`, and False where the function works in place; or a reason; None if
+        it looks like none.
+    """
+    if (
+        next(module.parameters(), None) is not None
+        or next(module.children(), None) is not None
+        or not _ACTIVATION_NAME.search(type(module).__name__)
+    ):
+        return None
+    try:
+        with laboratory():
+            x = torch.linspace(-6.0, 6.0, 997)
+            kinds = list(ACTIVATIONS)
+            for dtype in (torch.float32, torch.bfloat16):
+                output = own_forward(module, x.to(dtype))
+                kinds = [k for k in kinds if same(output, ACTIVATIONS[k].forward(x.to(dtype)))]
+    except Exception as error:
+        return f"calling it with one tensor failed: {type(error).__name__}: {error}"
+    if not kinds:
+        return f"its output is that of none of {_KNOWN}, to the bit"
+    return kinds[0], not getattr(module, "inplace", False)
+
+
+def is_linear(module: nn.Module) -> bool:
+    """Tell whether a module has the sizes of a linear layer; what it does with them is its own."""
+    sizes = (getattr(module, "in_features", None), getattr(module, "out_features", None))
+    return all(isinstance(size, int) for size in sizes)
+
+
+def mlp_of(module: nn.Module) -> MlpForm | str | None:
+    """Say what an MLP computes, or why that is not known; None if it looks like none."""
+    if isinstance(module, CONTAINERS):
+        return None
+    linears = {name: m for name, m in module.named_children() if is_linear(m)}
+    acts = {name: k for name, m in module.named_children() if (k := activation_of(m)) is not None}
+    dropouts = [name for name, m in module.named_children() if isinstance(m, nn.Dropout)]
+    rest = [m for m in module.children() if not isinstance(m, nn.Identity)]
+    if len(rest) != len(linears) + len(acts) + len(dropouts) or len(linears) not in (2, 3):
+        return None
+    if len(acts) > 1 or len(dropouts) > 2:
+        return None
+    forms = list(_forms(linears, acts, dropouts))
+    if not forms:
+        return None
+    watch = _Attention()
+    try:
+        with laboratory():
+            stand_ins = {
+                name: StandIn(int(m.in_features), int(m.out_features))  # type: ignore[arg-type]
+                for name, m in linears.items()
+            }
+            x = torch.randn(2, 3, stand_ins[forms[0].first[0]].in_features)
+            with replaced(module, children=stand_ins):
+                reseed()
+                with watch:
+                    output = own_forward(module, x.clone())
+                if watch.seen:
+                    return None
+                for form in forms:
+                    reseed()
+                    if same(output, form.run(module, x)):
+                        return form
+    except TypeError:
+        return None  # It wants other arguments than one tensor.
+    except Exception as error:
+        return f"calling it with one tensor failed: {type(error).__name__}: {error}"
+    if watch.seen:
+        return None
+    return (
+        "its linear layers have the sizes of an MLP, but its output is that of none that is known, "
+        f"to the bit: last(f(first(x))), or last(f(gate(x)) * up(x)), with f one of {_KNOWN}"
+    )
+
+
+def _forms(linears: dict[str, Any], acts: dict[str, Any], dropouts: list[str]) -> Iterator[MlpForm]:
+    """Yield all that an MLP with these modules may compute."""
+    kinds = [k[0] for k in acts.values() if isinstance(k, tuple)] if acts else list(ACTIVATIONS)
+    act = next(iter(acts), None)
+    places = list(_places(dropouts))
+    for names in itertools.permutations(linears):
+        *first, last = names
+        sizes = {(linears[name].in_features, linears[name].out_features) for name in first}
+        if len(sizes) != 1:
+            continue
+        ((_, wide),) = sizes
+        narrow = linears[last].in_features
+        gates: tuple[int | None, ...]
+        if len(first) == 2 and wide == narrow:
+            gates = (None,)
+        elif len(first) == 1 and wide == 2 * narrow:
+            gates = (0, 1)
+        elif len(first) == 1 and wide == narrow and not acts:
+            gates = (None,)
+        else:
+            continue
+        for kind, gate, (inner, outer) in itertools.product(kinds, gates, places):
+            yield MlpForm(kind, tuple(first), last, gate, act, inner, outer)
+
+
+def _places(dropouts: list[str]) -> Iterable[tuple[str | None, str | None]]:
+    if not dropouts:
+        return [(None, None)]
+    if len(dropouts) == 1:
+        return [(None, dropouts[0]), (dropouts[0], None), (dropouts[0], dropouts[0])]
+    return itertools.permutations(dropouts, 2)
+
+
+class _Attention(TorchFunctionMode):
+    """Notices that attention is computed."""
+
+    seen = False
+
+    def __torch_function__(
+        self,
+        func: Callable[..., Any],
+        types: Iterable[type],
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:
+        """Look at a call, and pass it on."""
+        self.seen = self.seen or func in _ATTENTION
+        return func(*args, **(kwargs or {}))

@@ -1,0 +1,88 @@
+"""Telling what a module computes by calling it.
+
+Names promise little: one class multiplies by the weight and another one by one plus the weight, one
+chunk is the gate and in the next model it is the other. So a module counts as known if its own
+forward gives the same bits as ours. It is called with numbers and weights of our own, without its
+hooks and its children, and neither it nor a random generator is the wiser.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import torch
+from torch import nn
+
+_SEED = 20260500
+
+
+@contextlib.contextmanager
+def laboratory() -> Iterator[None]:
+    """Compute on the CPU, exactly, and leave no trace."""
+    with (
+        torch.no_grad(),
+        torch.random.fork_rng(devices=[]),
+        torch.autocast("cpu", enabled=False),
+        torch.device("cpu"),
+        warnings.catch_warnings(),
+    ):
+        warnings.simplefilter("ignore")
+        reseed()
+        yield
+
+
+def reseed() -> None:
+    """Start the CPU's random numbers anew."""
+    torch.default_generator.manual_seed(_SEED)
+
+
+@contextlib.contextmanager
+def replaced(
+    module: nn.Module,
+    parameters: Mapping[str, torch.Tensor] | None = None,
+    children: Mapping[str, nn.Module] | None = None,
+) -> Iterator[None]:
+    """Let a module have other parameters and children for a while."""
+    own_parameters, own_children = dict(module._parameters), dict(module._modules)
+    try:
+        for name, value in (parameters or {}).items():
+            module._parameters[name] = nn.Parameter(value, requires_grad=False)
+        module._modules.update(children or {})
+        yield
+    finally:
+        module._parameters.update(own_parameters)
+        module._modules.update(own_children)
+
+
+def own_forward(module: nn.Module, *inputs: torch.Tensor) -> Any:
+    """Call the forward of the module's class, past its hooks."""
+    forward: Callable[..., Any] = type(module).forward
+    return forward(module, *inputs)
+
+
+def same(first: Any, second: torch.Tensor) -> bool:
+    """Tell whether both have the same bits, and the same type."""
+    return (
+        isinstance(first, torch.Tensor)
+        and first.dtype == second.dtype
+        and first.shape == second.shape
+        and torch.equal(first, second)
+    )
+
+
+class StandIn(nn.Module):
+    """A function of the sizes of a linear layer that costs next to nothing, unlike any other."""
+
+    def __init__(self, in_features: int, out_features: int) -> None:
+        super().__init__()
+        self.in_features, self.out_features = in_features, out_features
+        self._direction = torch.randn(in_features) * in_features**-0.5
+        self._slope, self._phase = torch.randn(out_features), torch.randn(out_features)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Compute waves of one number a row."""
+        number = (x * self._direction).sum(-1, keepdim=True)
+        return 3.0 * torch.sin(number * self._slope + self._phase)
