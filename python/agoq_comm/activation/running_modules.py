@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
@@ -48,7 +49,7 @@ class RunningModules:
     def __init__(self, model: nn.Module) -> None:
         self._model = model
         self._stack = _Stack()
-        self._handles: list[Any] = []
+        self._undo: list[Callable[[], None]] = []
 
     def innermost(self) -> Running:
         """Return the module that this thread is in."""
@@ -57,18 +58,13 @@ class RunningModules:
 
     def attach(self) -> None:
         """Put hooks on all modules."""
-        seen: set[nn.Module] = set()
-        self._attach("", self._model, seen)
-
-    def model_is_running(self) -> None:
-        """Note that the call of the model itself had begun when `attach` came."""
-        self._stack.frames.append(Running("", self._model, (type(self._model),)))
+        self._attach("", self._model, set())
 
     def detach(self) -> None:
         """Take them away; calls that are on the way still end well."""
-        for handle in self._handles:
-            handle.remove()
-        self._handles.clear()
+        for undo in self._undo:
+            undo()
+        self._undo.clear()
         self._stack.frames.clear()
 
     def _attach(self, name: str, module: nn.Module, seen: set[nn.Module]) -> None:
@@ -78,26 +74,53 @@ class RunningModules:
         compiled = _compiled(module)
         kind = type(module) if compiled is None else _class_of_compiled(compiled)
 
-        def enter(_module: nn.Module, _args: Any) -> None:
-            frames = self._stack.frames
-            frames.append(Running(name, module, (*self.innermost().types, kind)))
+        def enter(*_: Any) -> None:
+            self._stack.frames.append(
+                Running(name, module, (*self.innermost().types, kind)),
+            )
 
-        def leave(_module: nn.Module, _args: Any, _output: Any) -> None:
+        def leave(*_: Any) -> None:
+            # Whatever an exception left above goes with it. The last of this module is the one that
+            # ends: it may run within itself.
             frames = self._stack.frames
             for index in range(len(frames) - 1, -1, -1):
                 if frames[index].module is module:
                     del frames[index:]
                     return
 
-        self._handles.append(module.register_forward_pre_hook(enter, prepend=True))
-        self._handles.append(module.register_forward_hook(leave, always_call=True))
+        if compiled is module:
+            self._surround_compiled(module, enter, leave)
+        else:
+            self._undo.append(module.register_forward_pre_hook(enter, prepend=True).remove)
+            self._undo.append(module.register_forward_hook(leave, always_call=True).remove)
         if compiled is None:
             for child_name, child in module.named_children():
                 self._attach(f"{name}.{child_name}" if name else child_name, child, seen)
 
+    def _surround_compiled(
+        self, module: nn.Module, enter: Callable[..., None], leave: Callable[..., None]
+    ) -> None:
+        """Follow a module that was compiled in place, whose hooks are compiled with it."""
+        call: Any = module._compiled_call_impl
+
+        def surrounded(*args: Any, **kwargs: Any) -> Any:
+            enter()
+            try:
+                return call(*args, **kwargs)
+            finally:
+                leave()
+
+        def undo() -> None:
+            module._compiled_call_impl = call
+
+        module._compiled_call_impl = surrounded
+        self._undo.append(undo)
+
 
 def _compiled(module: nn.Module) -> nn.Module | None:
-    """Return what torch.compile was given, if it made this module."""
+    """Return what torch.compile was given: the inner module, or itself where that was in place."""
+    if module._compiled_call_impl is not None:
+        return module
     inner = getattr(module, "_orig_mod", None)
     return inner if isinstance(inner, nn.Module) else None
 
