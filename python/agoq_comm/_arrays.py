@@ -11,6 +11,12 @@ from agoq_comm._cuda import as_cuda_tensor, is_cuda_array
 # Libraries that lend memory by DLPack for reading only, and do not say so there.
 _IMMUTABLE = ("jax", "jaxlib")
 
+# Of DLPack.
+_DLPACK_CPU = 1
+
+# Types of devices that the codec has kernels for.
+DEVICE_TYPES = {"cpu", "cuda"}
+
 ENCODABLE = {torch.float32: "float32", torch.bfloat16: "bfloat16", torch.float16: "float16"}
 
 
@@ -31,7 +37,7 @@ def as_tensor(x: Any, name: str, *, written: bool = False) -> torch.Tensor:
 
             array = np.asarray(x)
             x = torch.from_numpy(array if array.flags.writeable else array.copy())
-    if x.device.type not in ("cpu", "cuda"):
+    if x.device.type not in DEVICE_TYPES:
         raise ValueError(f"{name} is on {x.device}; the codec takes memory of the CPU and of CUDA")
     if x.layout != torch.strided:
         raise ValueError(f"{name} has layout {x.layout}; only dense tensors are encoded")
@@ -43,6 +49,31 @@ def as_cpu_tensor(x: Any, name: str) -> torch.Tensor:
     if is_cuda_array(x):
         raise ValueError(f"{name} is on a CUDA device; this function takes CPU memory")
     return as_tensor(x, name)
+
+
+def as_host_copy(
+    x: Any, name: str, *, written: bool = False
+) -> tuple[torch.Tensor, torch.Tensor | None]:
+    """View `x` as a tensor of the CPU, or stage it there; `written` says that it is an output.
+
+    Returns
+    -------
+    host : torch.Tensor
+        The memory of `x`, or uninitialized memory of the CPU in its stead, of the same shape.
+    device : torch.Tensor or None
+        A view of `x` where it is memory of a device.
+    """
+    if is_cuda_array(x):
+        view = as_cuda_tensor(x, name, written=written, encoded=False)
+    elif isinstance(x, torch.Tensor) and x.device.type != "cpu":
+        view = x
+    elif hasattr(x, "__dlpack_device__") and int(x.__dlpack_device__()[0]) != _DLPACK_CPU:
+        view = torch.from_dlpack(x)
+    else:
+        return as_cpu_tensor(x, name).detach(), None
+    # Pinned memory moves at the speed of the bus.
+    pinned = torch.cuda.is_available()
+    return torch.empty(view.shape, dtype=view.dtype, pin_memory=pinned), view.detach()
 
 
 def _is_read_only(x: Any) -> bool:

@@ -26,7 +26,9 @@ def is_cuda_array(x: Any) -> bool:
     return hasattr(x, "__cuda_array_interface__")
 
 
-def as_cuda_tensor(x: Any, name: str, *, written: bool = False) -> torch.Tensor:
+def as_cuda_tensor(
+    x: Any, name: str, *, written: bool = False, encoded: bool = True
+) -> torch.Tensor:
     """View a CUDA array as a tensor that shares its memory, for use on torch's current stream.
 
     Parameters
@@ -37,12 +39,16 @@ def as_cuda_tensor(x: Any, name: str, *, written: bool = False) -> torch.Tensor:
         Of the argument, for errors.
     written : bool
         Whether it is an output.
+    encoded : bool
+        Whether the codec's kernels work on it, which know few types.
     """
     if isinstance(x, torch.Tensor):
         return x
     interface = getattr(x, "__cuda_array_interface__", None)
     if interface is not None:
         _check(interface, name, written)
+        if encoded:
+            _check_type(interface, name)
     if not _available():
         raise RuntimeError(
             f"{name} is CUDA memory, but torch sees no GPU; install a torch that is built for CUDA "
@@ -57,7 +63,7 @@ def as_cuda_tensor(x: Any, name: str, *, written: bool = False) -> torch.Tensor:
 
 
 def _check(interface: dict[str, Any], name: str, written: bool) -> None:
-    """Raise ValueError or TypeError for an interface that cannot be used."""
+    """Raise ValueError for an interface that cannot be used."""
     version = interface.get("version", 0)
     if version < 2:
         raise ValueError(f"{name} has version {version} of __cuda_array_interface__; 2 is needed")
@@ -67,6 +73,9 @@ def _check(interface: dict[str, Any], name: str, written: bool) -> None:
         raise ValueError(f"{name} says that its stream is 0, which names none; 1 is the default")
     if written and interface["data"][1]:
         raise ValueError(f"{name} is read-only")
+
+
+def _check_type(interface: dict[str, Any], name: str) -> None:
     kind = interface["typestr"][1:]
     if kind not in ("f4", "f2", "u1"):
         raise TypeError(

@@ -9,8 +9,9 @@ Start the program with mpirun and say what you would say to mpi4py::
     comm.Allreduce(MPI.IN_PLACE, gradients, op=MPI.SUM)
 
 MPI is used once, to let the ranks find each other; the bytes travel over agoq_comm's own transports
-(shared memory inside a host, sockets between hosts). Buffers are NumPy arrays, torch tensors or
-anything else with DLPack or the buffer protocol, in CPU memory.
+(shared memory inside a host, sockets between hosts). Buffers are NumPy or CuPy arrays, torch
+tensors or anything else with DLPack, ``__cuda_array_interface__`` or the buffer protocol. Memory of
+a device is staged through the host's.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from typing import Any
 
 import torch
 
-from agoq_comm._arrays import as_cpu_tensor
+from agoq_comm._arrays import as_host_copy
 from agoq_comm._C import Options, make_communicator
 from agoq_comm._mpi_store import make_store
 from agoq_comm.communicator import TYPES
@@ -96,8 +97,10 @@ class Comm:
             SUM, PROD, MIN, MAX, BAND, BOR or BXOR, or a name that
             `agoq_comm.Communicator.all_reduce` knows, such as ``"avg"``.
         """
-        result = _output(recvbuf, "recvbuf")
-        source = result if _is_in_place(sendbuf) else _input(sendbuf, "sendbuf")
+        in_place = _is_in_place(sendbuf)
+        target = _Output(recvbuf, "recvbuf", is_read=in_place)
+        result = target.host
+        source = result if in_place else _input(sendbuf, "sendbuf")
         _check_pair(source, result, result.numel(), "recvbuf's number of elements")
         self._native.all_reduce(
             source.data_ptr(),
@@ -108,6 +111,7 @@ class Comm:
             None,
             1.0,
         )
+        target.deliver()
 
     def Reduce_scatter(  # noqa: N802 - mpi4py's name
         self,
@@ -130,16 +134,16 @@ class Comm:
         op : mpi4py.MPI.Op or str
             See `Allreduce`.
         """
-        target = _output(recvbuf, "recvbuf")
         in_place = _is_in_place(sendbuf)
-        source = target if in_place else _input(sendbuf, "sendbuf")
+        target = _Output(recvbuf, "recvbuf", is_read=in_place)
+        source = target.host if in_place else _input(sendbuf, "sendbuf")
         counts = self._counts(recvcounts, source.numel())
         own = counts[self._native.rank]
         if in_place:
             # The result's place is another rank's part, which is read until the call ends.
-            result = torch.empty(own, dtype=target.dtype)
+            result = torch.empty(own, dtype=source.dtype)
         else:
-            result = target
+            result = target.host
             if result.numel() != own or result.dtype != source.dtype:
                 raise ValueError(
                     f"recvbuf must hold {own} elements of {source.dtype}, not {result.numel()} of "
@@ -156,7 +160,8 @@ class Comm:
             1.0,
         )
         if in_place:
-            target.view(-1)[:own] = result
+            source.view(-1)[:own] = result
+        target.deliver()
 
     def Allgather(self, sendbuf: Any, recvbuf: Any) -> None:  # noqa: N802 - mpi4py's name
         """Collect every rank's array on every rank; quantized only where the options say so.
@@ -169,11 +174,13 @@ class Comm:
         recvbuf : array_like
             Contiguous memory for the arrays of all ranks, one after the other.
         """
-        result = _output(recvbuf, "recvbuf")
+        in_place = _is_in_place(sendbuf)
+        target = _Output(recvbuf, "recvbuf", is_read=in_place)
+        result = target.host
         counts = self._counts(None, result.numel())
         parts = torch.split(result.view(-1), counts)
         own = parts[self._native.rank]
-        source = own if _is_in_place(sendbuf) else _input(sendbuf, "sendbuf")
+        source = own if in_place else _input(sendbuf, "sendbuf")
         _check_pair(source, result, own.numel(), f"1/{len(counts)} of recvbuf's elements")
         self._native.all_gather(
             source.data_ptr(),
@@ -182,6 +189,7 @@ class Comm:
             _type_name(source, "sendbuf"),
             None,
         )
+        target.deliver()
 
     def stats(self) -> dict[str, dict[str, Any]]:
         """Counters by operation, for operations that were called; see `agoq_comm.stats`."""
@@ -232,23 +240,43 @@ def _op_name(op: Any) -> str:
 
 def _input(buffer: Any, name: str) -> torch.Tensor:
     _reject_list(buffer, name)
-    return as_cpu_tensor(buffer, name).detach().contiguous()
+    host, device = as_host_copy(buffer, name)
+    if device is None:
+        return host.contiguous()
+    host.copy_(device)
+    return host
 
 
-def _output(buffer: Any, name: str) -> torch.Tensor:
-    _reject_list(buffer, name)
-    if _is_in_place(buffer):
-        raise TypeError("MPI.IN_PLACE stands for sendbuf, never for recvbuf")
-    try:
-        read_only = memoryview(buffer).readonly
-    except (TypeError, ValueError, BufferError):
-        read_only = False  # No buffer protocol, as with torch's tensors: DLPack then.
-    if read_only:
-        raise ValueError(f"{name} is read-only")
-    tensor = as_cpu_tensor(buffer, name).detach()
-    if not tensor.is_contiguous():
-        raise ValueError(f"{name} is not contiguous; give a contiguous array to receive into")
-    return tensor
+class _Output:
+    """Memory that a call writes: the caller's, or the host's in the stead of a device's.
+
+    Attributes
+    ----------
+    host : torch.Tensor
+        What the call writes; where `is_read`, it holds what the buffer does.
+    """
+
+    def __init__(self, buffer: Any, name: str, *, is_read: bool) -> None:
+        _reject_list(buffer, name)
+        if _is_in_place(buffer):
+            raise TypeError("MPI.IN_PLACE stands for sendbuf, never for recvbuf")
+        try:
+            read_only = memoryview(buffer).readonly
+        except (TypeError, ValueError, BufferError):
+            read_only = False  # No buffer protocol, as with torch's tensors: DLPack then.
+        if read_only:
+            raise ValueError(f"{name} is read-only")
+        self.host, self._device = as_host_copy(buffer, name, written=True)
+        view = self.host if self._device is None else self._device
+        if not view.is_contiguous():
+            raise ValueError(f"{name} is not contiguous; give a contiguous array to receive into")
+        if is_read and self._device is not None:
+            self.host.copy_(self._device)
+
+    def deliver(self) -> None:
+        """Bring the result to the caller's memory; it is there when this returns."""
+        if self._device is not None:
+            self._device.copy_(self.host)
 
 
 def _reject_list(buffer: Any, name: str) -> None:

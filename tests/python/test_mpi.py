@@ -19,7 +19,7 @@ import pytest
 import torch
 
 import agoq_comm
-from agoq_comm import mpi
+from agoq_comm import _cuda, mpi
 from strategies import bits
 
 IN_PLACE = object()
@@ -260,6 +260,90 @@ def test_every_rank_hears_that_rank_0_has_no_such_interface(
 def test_transport_gloo_needs_a_process_group_and_says_so() -> None:
     with pytest.raises(ValueError, match="'gloo' needs a process group of torch"):
         run(1, lambda comm: None, transport="gloo")
+
+
+class OnDevice(torch.Tensor):
+    """Host memory that says it is a device's, and that no host code may touch by its address."""
+
+    @staticmethod
+    def __new__(cls, tensor: torch.Tensor) -> OnDevice:
+        return tensor.as_subclass(cls)
+
+    @property
+    def is_cuda(self) -> bool:
+        return True
+
+    def data_ptr(self) -> int:
+        raise AssertionError("the address of a device's memory was handed to the host")
+
+
+class CudaArray:
+    """An array as CuPy and Numba make them, in host memory."""
+
+    def __init__(self, array: np.ndarray, *, read_only: bool = False) -> None:
+        self.array = array
+        self.__cuda_array_interface__ = {
+            "shape": array.shape,
+            "typestr": array.dtype.str,
+            "data": (array.ctypes.data, read_only),
+            "version": 3,
+            "stream": 1,
+        }
+
+
+@pytest.fixture
+def waits(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """A device behind the seam of `agoq_comm._cuda`; lists the streams that were waited for."""
+    streams: list[int] = []
+    monkeypatch.setattr(_cuda, "_available", lambda: True)
+    monkeypatch.setattr(_cuda, "_wait_for", streams.append)
+    monkeypatch.setattr(_cuda, "_from_interface", lambda x: OnDevice(torch.from_numpy(x.array)))
+    return streams
+
+
+@pytest.mark.parametrize("wrap", [CudaArray, lambda array: OnDevice(torch.from_numpy(array))])
+@pytest.mark.parametrize("dtype", [np.float32, np.int64])
+def test_device_memory_is_staged(waits: list[int], wrap: Callable[..., Any], dtype: type) -> None:
+    def call_all(comm: mpi.Comm) -> list[list[Any]]:
+        rank = comm.Get_rank()
+        own = np.arange(6, dtype=dtype) + 10 * rank
+        summed, in_place, gathered = np.zeros(6, dtype), own.copy(), np.zeros((2, 6), dtype)
+        gathered[rank] = own
+        part, whole = np.zeros(3, dtype), own.copy()
+        comm.Allreduce(wrap(own), wrap(summed))
+        comm.Allreduce(IN_PLACE, wrap(in_place))
+        comm.Reduce_scatter(wrap(own), wrap(part))
+        comm.Reduce_scatter(IN_PLACE, wrap(whole))
+        comm.Allgather(IN_PLACE, wrap(gathered))
+        return [a.tolist() for a in (summed, in_place, part, whole[:3], gathered)]
+
+    sums = [2 * i + 10 for i in range(6)]
+    for rank, seen in enumerate(run(2, call_all)):
+        own_sums = sums[3 * rank : 3 * rank + 3]
+        everything = [[*range(6)], [*range(10, 16)]]
+        assert seen == [sums, sums, own_sums, own_sums, everything]
+    assert set(waits) == ({1} if wrap is CudaArray else set())
+
+
+def test_device_memory_and_host_memory_go_together(waits: list[int]) -> None:
+    def reduce(comm: mpi.Comm) -> tuple[np.ndarray, np.ndarray]:
+        on_device, on_host = np.zeros(50_000, np.float32), np.zeros(50_000, np.float32)
+        comm.Allreduce(_numbers(comm.Get_rank()), CudaArray(on_device))
+        comm.Allreduce(CudaArray(_numbers(comm.Get_rank())), on_host)
+        return on_device, on_host
+
+    for on_device, on_host in run(2, reduce):
+        assert np.array_equal(on_device, on_host) and on_host.any()
+
+
+def test_device_memory_to_receive_in_is_checked(waits: list[int]) -> None:
+    def misuse(comm: mpi.Comm) -> None:
+        with pytest.raises(ValueError, match="recvbuf is read-only"):
+            comm.Allreduce(FOUR, CudaArray(FOUR.copy(), read_only=True))
+        with pytest.raises(ValueError, match="recvbuf is not contiguous"):
+            comm.Allreduce(FOUR, CudaArray(np.zeros(8, np.float32)[::2]))
+
+    run(2, misuse)
 
 
 def test_over_a_real_mpi(tmp_path: Path) -> None:
