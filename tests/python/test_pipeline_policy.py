@@ -18,7 +18,9 @@ from agoq_comm.activation.pipeline import (
 from agoq_comm.activation.pipeline_profile import Profile, TensorClass, wider
 from agoq_comm.activation.policy import Policy, Site
 from agoq_comm.activation.schedules import PipelineSchedule
+from checks import expect_ok
 from pipeline_simulation import peaks, rank_ops
+from programs import pipeline
 
 # A layer of the paper in elements: attention exact, two norms and SiLU * up in fp4.
 UNIT = 4096
@@ -265,3 +267,8 @@ def test_a_class_listed_twice_would_be_paid_for_once() -> None:
 def test_ranks_that_do_not_exist() -> None:
     with pytest.raises(ValueError, match="rank is 4"):
         PipelineSchedule(4, 8).in_flight(4)
+
+
+@pytest.mark.parametrize("size,name", pipeline.checks.cases(4))
+def test_torch_pipelining(size: int, name: str) -> None:
+    expect_ok("programs.pipeline", size, name)

@@ -175,6 +175,7 @@ def report(
     device = next((p.device for p in model.parameters()), torch.device("cpu"))
     gradients = [(p, p.grad) for p in model.parameters()]
     try:
+        model.zero_grad(set_to_none=True)
         exact = exact or usage_of(step, device)
         context = compress(model, policy)
 

@@ -6,6 +6,7 @@ that were entered around it would then stay for whatever the thread does next.
 
 from __future__ import annotations
 
+import functools
 from types import TracebackType
 from typing import Any
 
@@ -13,17 +14,8 @@ import torch
 from torch import nn
 
 from agoq_comm.activation.accounting import Accounting
-from agoq_comm.activation.compress import Compression
+from agoq_comm.activation.compress import compress
 from agoq_comm.activation.policy import Policy
-
-
-class _WithinCall(Compression):
-    """Entered by a hook of the model's, when its call has begun."""
-
-    def __enter__(self) -> _WithinCall:
-        super().__enter__()
-        self._running.model_is_running()
-        return self
 
 
 class CompressedForward:
@@ -31,7 +23,7 @@ class CompressedForward:
 
     What is computed of the model's result, such as a loss outside of it, is stored by autograd
     itself. Calls of one model by several threads at once are not supported, nor are models that
-    call themselves.
+    call themselves. The model's `forward` is replaced until `detach`.
 
     Parameters
     ----------
@@ -42,13 +34,29 @@ class CompressedForward:
     """
 
     def __init__(self, model: nn.Module, policy: Policy | None = None) -> None:
-        self._context = _WithinCall(model, policy or Policy.agoq())
-        self._entered = False
-        self._handles = [
-            model.register_forward_pre_hook(self._begin, prepend=True),
-            # Also runs when the call raises.
-            model.register_forward_hook(self._end, always_call=True),
-        ]
+        self._context = compress(model, policy)
+        self._model = model
+        self._attached = True
+        # Of the instance where there is one, as accelerate sets it; else the method of the class.
+        self._own = model.__dict__.get("forward")
+        forward = model.forward
+
+        # Keeps the signature, by which the Trainer of transformers chooses a batch's columns.
+        @functools.wraps(forward)
+        def compressed(*args: Any, **kwargs: Any) -> Any:
+            if not (self._attached and torch.is_grad_enabled()):
+                return forward(*args, **kwargs)
+            before = set(model._forward_pre_hooks)
+            with self._context:
+                # The call of the model has begun, so that what the context hangs on the model
+                # itself would run at the next one only.
+                for key, hook in list(model._forward_pre_hooks.items()):
+                    if key not in before:
+                        hook(model, args)
+                return forward(*args, **kwargs)
+
+        self._compressed = compressed
+        model.forward = compressed
 
     @property
     def accounting(self) -> Accounting:
@@ -57,9 +65,13 @@ class CompressedForward:
 
     def detach(self) -> None:
         """Leave the model as it was; saved tensors stay readable."""
-        for handle in self._handles:
-            handle.remove()
-        self._handles.clear()
+        self._attached = False
+        # Someone who replaced `forward` after this calls what is in there, which does nothing more.
+        if self._model.__dict__.get("forward") is self._compressed:
+            if self._own is None:
+                del self._model.forward
+            else:
+                self._model.forward = self._own
 
     def __enter__(self) -> CompressedForward:
         return self
@@ -71,13 +83,3 @@ class CompressedForward:
         traceback: TracebackType | None,
     ) -> None:
         self.detach()
-
-    def _begin(self, _model: nn.Module, _args: Any) -> None:
-        if torch.is_grad_enabled():
-            self._context.__enter__()
-            self._entered = True
-
-    def _end(self, _model: nn.Module, _args: Any, _output: Any) -> None:
-        if self._entered:
-            self._entered = False
-            self._context.__exit__(None, None, None)
