@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import nn
-from torch.overrides import TorchFunctionMode
 
 from agoq_comm.activation.fused.layers import MlpForm
 from agoq_comm.activation.fused.mlp import ACTIVATIONS
 from agoq_comm.activation.recognise_probe import (
+    Calls,
     StandIn,
     laboratory,
     own_forward,
@@ -24,7 +24,8 @@ from agoq_comm.activation.recognise_probe import (
 )
 
 _ACTIVATION_NAME = re.compile(r"silu|swish|gelu|relu|activation", re.IGNORECASE)
-_ATTENTION = (F.scaled_dot_product_attention, F.softmax, torch.softmax, torch.Tensor.softmax)
+_ATTENTION = {F.scaled_dot_product_attention, F.softmax, torch.softmax, torch.Tensor.softmax}
+_TYPES = (torch.float32, torch.bfloat16)
 CONTAINERS = (nn.Sequential, nn.ModuleList, nn.ModuleDict)
 _KNOWN = ", ".join(ACTIVATIONS)
 
@@ -45,17 +46,21 @@ def activation_of(module: nn.Module) -> tuple[str, bool] | str | None:
     ):
         return None
     try:
-        with laboratory():
+        with laboratory(), replaced(module):
             x = torch.linspace(-6.0, 6.0, 997)
-            kinds = list(ACTIVATIONS)
-            for dtype in (torch.float32, torch.bfloat16):
-                output = own_forward(module, x.to(dtype))
-                kinds = [k for k in kinds if same(output, ACTIVATIONS[k].forward(x.to(dtype)))]
+            with Calls() as calls:
+                outputs = [own_forward(module, x.to(dtype, copy=True)) for dtype in _TYPES]
+            kinds = {}
+            for kind, act in ACTIVATIONS.items():
+                with Calls() as others:
+                    found = [act.forward(x.to(dtype)) for dtype in _TYPES]
+                if all(map(same, outputs, found)):
+                    kinds[kind] = calls.unlike(others)
     except Exception as error:
         return f"calling it with one tensor failed: {type(error).__name__}: {error}"
     if not kinds:
         return f"its output is that of none of {_KNOWN}, to the bit"
-    return kinds[0], not getattr(module, "inplace", False)
+    return min(kinds, key=lambda kind: kinds[kind]), not getattr(module, "inplace", False)
 
 
 def is_linear(module: nn.Module) -> bool:
@@ -79,29 +84,41 @@ def mlp_of(module: nn.Module) -> MlpForm | str | None:
     forms = list(_forms(linears, acts, dropouts))
     if not forms:
         return None
-    watch = _Attention()
-    try:
-        with laboratory():
-            stand_ins = {
-                name: StandIn(int(m.in_features), int(m.out_features))  # type: ignore[arg-type]
-                for name, m in linears.items()
-            }
-            x = torch.randn(2, 3, stand_ins[forms[0].first[0]].in_features)
+    with laboratory():
+        stand_ins = {
+            name: StandIn(int(m.in_features), int(m.out_features))  # type: ignore[arg-type]
+            for name, m in linears.items()
+        }
+        results: list[MlpForm | str | None] = []
+        # Two layers have the sizes of an MLP in either order, as a rule.
+        for width in dict.fromkeys(stand_ins[form.first[0]].in_features for form in forms):
+            fitting = [form for form in forms if stand_ins[form.first[0]].in_features == width]
             with replaced(module, children=stand_ins):
-                reseed()
-                with watch:
-                    output = own_forward(module, x.clone())
-                if watch.seen:
-                    return None
-                for form in forms:
-                    reseed()
-                    if same(output, form.run(module, x)):
-                        return form
+                results.append(_probe(module, fitting, torch.randn(2, 3, width)))
+    found = next((form for form in results if isinstance(form, MlpForm)), None)
+    return found or (None if None in results else results[0])
+
+
+def _probe(module: nn.Module, forms: list[MlpForm], x: torch.Tensor) -> MlpForm | str | None:
+    unlike: dict[MlpForm, int] = {}
+    try:
+        reseed()
+        with Calls() as calls:
+            output = own_forward(module, x.clone())
+        for form in forms:
+            reseed()
+            with Calls() as others:
+                found = form.run(module, x)
+            if same(output, found):
+                unlike[form] = calls.unlike(others)
     except TypeError:
         return None  # It wants other arguments than one tensor.
     except Exception as error:
-        return f"calling it with one tensor failed: {type(error).__name__}: {error}"
-    if watch.seen:
+        failed = f"calling it with one tensor failed: {type(error).__name__}: {error}"
+        return None if calls.made & _ATTENTION else failed
+    if unlike:
+        return min(unlike, key=lambda form: unlike[form])
+    if calls.made & _ATTENTION:
         return None
     return (
         "its linear layers have the sizes of an MLP, but its output is that of none that is known, "
@@ -140,20 +157,3 @@ def _places(dropouts: list[str]) -> Iterable[tuple[str | None, str | None]]:
     if len(dropouts) == 1:
         return [(None, dropouts[0]), (dropouts[0], None), (dropouts[0], dropouts[0])]
     return itertools.permutations(dropouts, 2)
-
-
-class _Attention(TorchFunctionMode):
-    """Notices that attention is computed."""
-
-    seen = False
-
-    def __torch_function__(
-        self,
-        func: Callable[..., Any],
-        types: Iterable[type],
-        args: tuple[Any, ...] = (),
-        kwargs: dict[str, Any] | None = None,
-    ) -> Any:
-        """Look at a call, and pass it on."""
-        self.seen = self.seen or func in _ATTENTION
-        return func(*args, **(kwargs or {}))

@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 from agoq_comm.activation.fused.norm import NORMS, NormSpec
-from agoq_comm.activation.recognise_probe import laboratory, own_forward, replaced, same
+from agoq_comm.activation.recognise_probe import Calls, laboratory, own_forward, replaced, same
 
 # Types of the input and of the weight: in lower precision kinds differ by where they round.
 _PROBES = (
@@ -40,6 +40,7 @@ def norm_of(module: nn.Module) -> NormSpec | str | None:
 
 def _probe(module: nn.Module, width: int, has_bias: bool) -> NormSpec | str:
     kinds = [NormSpec(kind, (width,), eps) for kind in NORMS for eps in _numbers_of(module, kind)]
+    unlike: dict[NormSpec, int] = {}
     with laboratory():
         # Where rows are small, it shows what is added to the variance.
         rows = torch.randn(4, width) * torch.tensor([[3.0], [1.0], [1e-2], [1e-3]])
@@ -48,11 +49,15 @@ def _probe(module: nn.Module, width: int, has_bias: bool) -> NormSpec | str:
             x, w = rows.to(x_type), weight.to(weight_type)
             b = bias.to(weight_type) if has_bias else None
             own = {"weight": w} if b is None else {"weight": w, "bias": b}
-            with replaced(module, parameters=own):
+            with replaced(module, parameters=own), Calls() as calls:
                 output = own_forward(module, x)
-            kinds = [spec for spec in kinds if _computes(spec, x, w, b, output)]
+            for spec in kinds.copy():
+                with Calls() as others:
+                    if not _computes(spec, x, w, b, output):
+                        kinds.remove(spec)
+                unlike[spec] = calls.unlike(others)
     if kinds:
-        return kinds[0]
+        return min(kinds, key=lambda spec: unlike[spec])
     return f"its output is that of none of {', '.join(NORMS)}, to the bit"
 
 

@@ -10,11 +10,15 @@ from __future__ import annotations
 
 import contextlib
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import torch
 from torch import nn
+from torch.overrides import TorchFunctionMode
+
+from agoq_comm.activation.fused.layers import HOOKS
 
 _SEED = 20260500
 
@@ -45,9 +49,12 @@ def replaced(
     parameters: Mapping[str, torch.Tensor] | None = None,
     children: Mapping[str, nn.Module] | None = None,
 ) -> Iterator[None]:
-    """Let a module have other parameters and children for a while."""
+    """Let a module have other parameters and children, and no hooks, for a while."""
     own_parameters, own_children = dict(module._parameters), dict(module._modules)
+    hooks = [(part, name, getattr(part, name)) for part in module.modules() for name in HOOKS]
     try:
+        for part, name, _ in hooks:
+            setattr(part, name, OrderedDict())
         for name, value in (parameters or {}).items():
             module._parameters[name] = nn.Parameter(value, requires_grad=False)
         module._modules.update(children or {})
@@ -55,12 +62,41 @@ def replaced(
     finally:
         module._parameters.update(own_parameters)
         module._modules.update(own_children)
+        for part, name, own in hooks:
+            setattr(part, name, own)
 
 
 def own_forward(module: nn.Module, *inputs: torch.Tensor) -> Any:
     """Call the forward of the module's class, past its hooks."""
     forward: Callable[..., Any] = type(module).forward
     return forward(module, *inputs)
+
+
+class Calls(TorchFunctionMode):
+    """Notes which functions of torch are called.
+
+    Of two ways to compute the same bits on a CPU, one may be a kernel of its own that computes
+    others on a GPU: the way is that whose calls are the module's.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.made: set[Any] = set()
+
+    def __torch_function__(
+        self,
+        func: Callable[..., Any],
+        types: Iterable[type],
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:
+        """Note a call, and pass it on."""
+        self.made.add(func)
+        return func(*args, **(kwargs or {}))
+
+    def unlike(self, other: Calls) -> int:
+        """Count the functions that only one of both has called."""
+        return len(self.made ^ other.made)
 
 
 def same(first: Any, second: torch.Tensor) -> bool:

@@ -20,7 +20,7 @@ from agoq_comm.activation.fused.recipe import AsItIs, Recipe, attach, recipe_of,
 from agoq_comm.activation.packed import QUANTIZABLE
 from agoq_comm.activation.policy import Policy, Site
 
-_HOOKS = (
+HOOKS = (
     "_forward_hooks",
     "_forward_pre_hooks",
     "_backward_hooks",
@@ -279,6 +279,5 @@ MIXINS = (FusedLinear, FusedNorm, FusedActivation, FusedMlp, FusedAttention)
 
 
 def _has_hooks(module: nn.Module) -> bool:
-    return any(getattr(module, name) for name in _HOOKS) or bool(
-        torch_module._has_any_global_hook()
-    )  # type: ignore[no-untyped-call]
+    anywhere: bool = torch_module._has_any_global_hook()  # type: ignore[no-untyped-call]
+    return anywhere or any(getattr(module, name) for name in HOOKS)

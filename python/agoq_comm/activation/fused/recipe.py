@@ -7,6 +7,7 @@ read it.
 
 from __future__ import annotations
 
+import abc
 from typing import Any
 
 import torch
@@ -46,8 +47,22 @@ class Witness:
 
 
 def _witness(tensor: torch.Tensor) -> Witness | None:
-    # A compiled graph has no changes in place; `unchanged_when_read` looks while it is traced.
+    # Not while a compiler traces; see `_version`.
     return None if torch.compiler.is_compiling() else Witness(tensor)
+
+
+# A compiler traces with tensors that count changes in place, and makes a graph that has none. The
+# number reaches it as a size, which is all that is looked at: being unused, it leaves the graph.
+@torch.library.custom_op("agoq::version", mutates_args=())
+def _version(x: torch.Tensor) -> torch.Tensor:
+    return x.new_empty(x._version)
+
+
+def _version_like(x: torch.Tensor) -> torch.Tensor:
+    return x.new_empty(x._version)
+
+
+torch.library.register_fake("agoq::version", _version_like)
 
 
 class Stored:
@@ -78,7 +93,7 @@ def store(x: torch.Tensor, fmt: Format) -> tuple[Stored, torch.Tensor]:
     return Stored(packed, x), packed.data
 
 
-class Method:
+class Method(abc.ABC):
     """Computes a tensor from a recipe's sources; shared by all that read the tensor.
 
     It holds no tensor between the forward and the backward pass. In the backward pass the readers
@@ -90,9 +105,9 @@ class Method:
         self._value: torch.Tensor | None = None
         self._witness: Witness | None = None
 
+    @abc.abstractmethod
     def compute(self, *sources: Any) -> torch.Tensor:
         """Return the tensor."""
-        raise NotImplementedError
 
     def watch(self, output: torch.Tensor) -> None:
         """Remember what the readers see."""
@@ -169,7 +184,9 @@ def recipe_of(x: torch.Tensor) -> Recipe | None:
     None for one that was changed in place since: it is not what the recipe makes.
     """
     recipe: Recipe | None = getattr(x, _ATTRIBUTE, None)
-    if recipe is None and not torch.compiler.is_compiling():
+    if torch.compiler.is_compiling():
+        return recipe if recipe is None or _version(x.detach()).numel() == 0 else None
+    if recipe is None:
         base = x._base
         if base is not None and base.numel() == x.numel() and x.is_contiguous():
             recipe = getattr(base, _ATTRIBUTE, None)
