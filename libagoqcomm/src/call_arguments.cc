@@ -32,6 +32,14 @@ void check_root(Operation operation, int root, int size) {
   }
 }
 
+void check_peer(Operation operation, int peer, int rank, int size) {
+  if (peer < 0 || peer >= size || peer == rank) {
+    refuse(operation, "the peer is " + std::to_string(peer) + "; those of rank " +
+                          std::to_string(rank) + " are the other ranks below " +
+                          std::to_string(size));
+  }
+}
+
 void check_chunks(Operation operation, std::span<const void* const> chunks,
                   std::span<const std::int64_t> counts, int size, const char* name) {
   if (std::ssize(chunks) != size || std::ssize(counts) != size) {

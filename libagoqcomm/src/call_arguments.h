@@ -14,6 +14,8 @@ void check_count(Operation operation, std::int64_t count);
 /// `count` elements are to be in `memory`, the argument called `name`.
 void check_memory(Operation operation, const void* memory, std::int64_t count, const char* name);
 void check_root(Operation operation, int root, int size);
+/// `peer` is another rank than `rank`.
+void check_peer(Operation operation, int peer, int rank, int size);
 /// A count and a buffer for each rank.
 void check_chunks(Operation operation, std::span<const void* const> chunks,
                   std::span<const std::int64_t> counts, int size, const char* name);

@@ -178,6 +178,24 @@ void Communicator::all_to_all(std::span<const void* const> in,
   impl_->exchange_chunks(label, total(in_counts), {in, in_counts, out, out_counts}, call);
 }
 
+void Communicator::send(const void* data, std::int64_t count, DataType type, int to,
+                        const CallOptions& call) {
+  constexpr Operation kOperation = Operation::kSend;
+  check_peer(kOperation, to, rank(), size());
+  check_count(kOperation, count);
+  check_memory(kOperation, data, count, "data");
+  impl_->move_to_peer(kOperation, const_cast<void*>(data), count, type, to, call);
+}
+
+void Communicator::receive(void* data, std::int64_t count, DataType type, int from,
+                           const CallOptions& call) {
+  constexpr Operation kOperation = Operation::kReceive;
+  check_peer(kOperation, from, rank(), size());
+  check_count(kOperation, count);
+  check_memory(kOperation, data, count, "data");
+  impl_->move_to_peer(kOperation, data, count, type, from, call);
+}
+
 void Communicator::barrier(const CallOptions& call) {
   impl_->run(impl_->label(Operation::kBarrier, DataType::kOther, ReduceOp::kNone, 0, call), call,
              [](Transport& transport, SegmentExchange&, const CallLabel&) {

@@ -43,7 +43,8 @@ Communicator::Impl::Impl(std::unique_ptr<Transport> transport, const Options& op
       options_(validated(options)),
       topology_(std::move(topology)),
       codec_(options.format, selected_cpu_isa(),
-             codec_thread_count(options.codec_threads, ranks_beside(*transport_, topology_))) {}
+             codec_thread_count(options.codec_threads, ranks_beside(*transport_, topology_))),
+      pair_calls_(transport_->size()) {}
 
 Communicator::Impl::~Impl() {
   abort("the group was destroyed");
@@ -127,12 +128,26 @@ void Communicator::Impl::broadcast(const CallLabel& label, void* data, const Cal
       });
 }
 
+void Communicator::Impl::move_to_peer(Operation operation, void* data, std::int64_t count,
+                                      DataType type, int peer, const CallOptions& call) {
+  const bool sends = operation == Operation::kSend;
+  // Both ends show the same label: the sender's.
+  CallLabel shown = label(Operation::kSend, type, ReduceOp::kNone, count, call);
+  shown.root = sends ? rank() : peer;
+  run(shown, operation, count, peer, call,
+      [&](Transport& transport, SegmentExchange& exchange, const CallLabel& running) {
+        return std::make_unique<AllToAll>(transport, exchange, peer,
+                                          sends ? AllToAll::Way::kOut : AllToAll::Way::kIn, data,
+                                          count, segment_numel(running));
+      });
+}
+
 void Communicator::Impl::check_call(CallLabel label, const CallOptions& call) {
   take_turn([&] {
     label.call = calls_++;
     LabelCheck check(*transport_);
     double wait_seconds = 0;
-    run_call(*transport_, check, label, timeout(call), wait_seconds);
+    run_call(*transport_, check, label, {}, timeout(call), wait_seconds);
   });
 }
 

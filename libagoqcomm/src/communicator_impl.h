@@ -6,8 +6,10 @@
 #include <memory>
 #include <mutex>
 #include <new>
+#include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "agoqcomm/codec.h"
 #include "agoqcomm/communicator.h"
@@ -63,7 +65,13 @@ class Communicator::Impl {
   }
   /// The same where the label cannot say how many `elements` this rank has.
   template <typename Make>
-  void run(CallLabel label, std::int64_t elements, const CallOptions& call, Make&& make) {
+  void run(const CallLabel& label, std::int64_t elements, const CallOptions& call, Make&& make) {
+    run(label, label.operation, elements, {}, call, std::forward<Make>(make));
+  }
+  /// The same, counted as `counted`, with `peer` alone where there is one.
+  template <typename Make>
+  void run(CallLabel label, Operation counted, std::int64_t elements, std::optional<int> peer,
+           const CallOptions& call, Make&& make) {
     const ExactReason reason =
         why_exact(label.operation, label.type, label.reduce_op, label.count, size(), options_);
     label.quantized = reason == ExactReason::kNone;
@@ -71,16 +79,17 @@ class Communicator::Impl {
     OperationStats counters;
     take_turn([&] {
       const Stopwatch stopwatch(counters.total_seconds);
-      label.call = calls_;
+      std::uint64_t& calls = peer ? pair_calls_[*peer] : calls_;
+      label.call = calls;
       const std::unique_ptr<SegmentExchange> exchange = make_exchange(label, counters);
       const std::unique_ptr<Collective> collective = make(*transport_, *exchange, label);
-      ++calls_;
-      run_call(*transport_, *collective, label, timeout(call), counters.wait_seconds);
+      ++calls;
+      run_call(*transport_, *collective, label, peer, timeout(call), counters.wait_seconds);
     });
     counters.elements = elements;
     (label.quantized ? counters.quantized_calls : counters.exact_calls) = 1;
     if (!label.quantized) counters.exact_by_reason[static_cast<std::size_t>(reason)] = 1;
-    add(label.operation, counters);
+    add(counted, counters);
   }
 
   // The three ways in which chunks move; each operation is one of them.
@@ -92,6 +101,9 @@ class Communicator::Impl {
                        const CallOptions& call);
 
   void broadcast(const CallLabel& label, void* data, const CallOptions& call);
+  /// `operation` is kSend or kReceive.
+  void move_to_peer(Operation operation, void* data, std::int64_t count, DataType type, int peer,
+                    const CallOptions& call);
   void check_call(CallLabel label, const CallOptions& call);
   void add(Operation operation, const OperationStats& more);
   Stats stats() const;
@@ -147,6 +159,7 @@ class Communicator::Impl {
 
   std::mutex call_mutex_;  // Held by the running call; taken before state_mutex_.
   std::uint64_t calls_ = 0;
+  std::vector<std::uint64_t> pair_calls_;  // Sends and receives, by peer.
 
   mutable std::mutex state_mutex_;
   std::condition_variable callers_gone_;

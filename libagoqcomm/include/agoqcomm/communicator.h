@@ -88,6 +88,13 @@ class AGOQ_API Communicator {
   void all_to_all(std::span<const void* const> in, std::span<const std::int64_t> in_counts,
                   std::span<void* const> out, std::span<const std::int64_t> out_counts,
                   DataType type, const CallOptions& call = {});
+  /// Sends `count` elements to rank `to`, which receives as many of the type by receive(). The two
+  /// of them call these in the same order among their calls; the other ranks do not. Returns when
+  /// `data` may change, which may be before the peer has called: what is short travels ahead.
+  void send(const void* data, std::int64_t count, DataType type, int to,
+            const CallOptions& call = {});
+  void receive(void* data, std::int64_t count, DataType type, int from,
+               const CallOptions& call = {});
   /// Returns once every rank has called it.
   void barrier(const CallOptions& call = {});
 

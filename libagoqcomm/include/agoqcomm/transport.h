@@ -60,6 +60,10 @@ class AGOQ_API Transport {
   /// Starts a call: the messages posted from here on belong to it and carry `label`. The messages
   /// of earlier calls have all been tested complete by then, so tags may be used again.
   virtual void begin_call(const Label& label) = 0;
+  /// The same between this rank and `peer` alone, who are then at their next call with each other;
+  /// the other ranks need not know. Throws Error(kUnsupported) where a transport has calls of the
+  /// whole group only.
+  virtual void begin_pair_call(const Label& label, int peer);
 
   /// Memory for one message, 64-byte aligned, contents undefined. The caller bounds how many it
   /// holds or has in flight; a transport with less room than that throws Error(kSystem).

@@ -18,21 +18,26 @@ constexpr std::int64_t kWindow = 4;
 AllToAll::AllToAll(Transport& transport, SegmentExchange& exchange, const PairChunks& chunks,
                    std::int64_t segment_numel)
     : transport_(transport), exchange_(exchange), segment_numel_(segment_numel) {
-  const auto bytes_of = [](const void* memory) {
-    return static_cast<std::byte*>(const_cast<void*>(memory));
-  };
   for (const int peer : peers_of(transport_)) {
-    outgoing_.push_back({peer, bytes_of(chunks.in[peer]), chunks.in_counts[peer]});
-    incoming_.push_back({peer, bytes_of(chunks.out[peer]), chunks.out_counts[peer]});
-    for (const Stream* stream : {&outgoing_.back(), &incoming_.back()}) {
-      check_segments(messages(*stream), stream->count, segment_numel_);
-    }
+    add(outgoing_, peer, chunks.in[peer], chunks.in_counts[peer]);
+    add(incoming_, peer, chunks.out[peer], chunks.out_counts[peer]);
   }
   const int rank = transport_.rank();
   const std::int64_t own = exchange_.value_bytes(chunks.in_counts[rank]);
   if (chunks.in[rank] != chunks.out[rank] && own > 0) {
     std::memcpy(chunks.out[rank], chunks.in[rank], own);
   }
+}
+
+AllToAll::AllToAll(Transport& transport, SegmentExchange& exchange, int peer, Way way, void* values,
+                   std::int64_t count, std::int64_t segment_numel)
+    : transport_(transport), exchange_(exchange), segment_numel_(segment_numel) {
+  add(way == Way::kOut ? outgoing_ : incoming_, peer, values, count);
+}
+
+void AllToAll::add(std::vector<Stream>& streams, int peer, const void* values, std::int64_t count) {
+  streams.push_back({peer, static_cast<std::byte*>(const_cast<void*>(values)), count});
+  check_segments(messages(streams.back()), count, segment_numel_);
 }
 
 bool AllToAll::advance() {

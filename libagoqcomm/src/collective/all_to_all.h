@@ -5,6 +5,8 @@
 // last message is always shorter than a segment, and empty where the count is a multiple of one:
 // then ranks that differ in the count differ in the length of some message, which the transport
 // finds. Step 0 carries a message between every two ranks thereby, and with it the label.
+//
+// Send and receive are one way of one pair, and concern no other rank.
 #pragma once
 
 #include <cstdint>
@@ -33,6 +35,11 @@ class AllToAll final : public Collective {
   AllToAll(Transport& transport, SegmentExchange& exchange, const PairChunks& chunks,
            std::int64_t segment_numel);
 
+  enum class Way { kOut, kIn };
+  /// The one way: `count` elements at `values` go to `peer`, or come from it.
+  AllToAll(Transport& transport, SegmentExchange& exchange, int peer, Way way, void* values,
+           std::int64_t count, std::int64_t segment_numel);
+
   bool advance() override;
   Awaited awaited() const override;
 
@@ -46,6 +53,7 @@ class AllToAll final : public Collective {
     std::deque<Ticket> receives{};  ///< Of those posted that have not come; none of a sender.
   };
 
+  void add(std::vector<Stream>& streams, int peer, const void* values, std::int64_t count);
   std::int64_t messages(const Stream& stream) const { return stream.count / segment_numel_ + 1; }
   /// Elements of a stream's message, and where they are.
   Extent extent(const Stream& stream, std::int64_t message) const;

@@ -44,7 +44,7 @@ std::string progress_of(bool begun, const Awaited& awaited) {
 }  // namespace
 
 void run_call(Transport& transport, Collective& collective, const CallLabel& label,
-              std::chrono::milliseconds timeout, double& wait_seconds) {
+              std::optional<int> peer, std::chrono::milliseconds timeout, double& wait_seconds) {
   // Spelt out only where something went wrong: the words cost as much as a small call.
   const auto name = [&] {
     return label.describe() + ", on rank " + std::to_string(transport.rank());
@@ -55,7 +55,11 @@ void run_call(Transport& transport, Collective& collective, const CallLabel& lab
   const Clock::time_point deadline = endless ? Clock::time_point::max() : start + timeout;
   bool begun = false;
   try {
-    transport.begin_call(label.pack());
+    if (peer) {
+      transport.begin_pair_call(label.pack(), *peer);
+    } else {
+      transport.begin_call(label.pack());
+    }
     begun = true;
     while (!collective.advance()) {
       if (Clock::now() >= deadline) throw timed_out(name(), collective.awaited(), timeout);

@@ -61,6 +61,7 @@ CallLabel CallLabel::unpack(const Label& bytes) {
 
 std::string CallLabel::describe() const {
   std::string text = name(operation);
+  if (operation == Operation::kSend) text += " from rank " + std::to_string(root);
   if (reduce_op != ReduceOp::kNone) text += " (" + std::string(to_string(reduce_op)) + ")";
   if (count > 0) text += " of " + std::to_string(count) + " " + name(type) + " elements";
   return text + ", call " + std::to_string(call);
@@ -84,7 +85,10 @@ std::string describe_difference(int own_rank, const CallLabel& own, int peer,
   const auto both = [&](const std::string& their_value, const std::string& own_value) {
     return they_called + their_value + ", " + we + " with " + own_value;
   };
-  if (own.call != theirs.call) {
+  // What two ranks do alone is counted apart from the calls of all.
+  const bool one_is_alone =
+      (own.operation == Operation::kSend) != (theirs.operation == Operation::kSend);
+  if (own.call != theirs.call && !one_is_alone) {
     return they + " is at call " + std::to_string(theirs.call) + " of the group (" +
            name(theirs.operation) + "), " + we + " at call " + std::to_string(own.call) + " (" +
            name(own.operation) + "): all ranks must make the same calls in the same order";
@@ -92,6 +96,11 @@ std::string describe_difference(int own_rank, const CallLabel& own, int peer,
   if (own.operation != theirs.operation) {
     return they + " called " + name(theirs.operation) + ", " + we + " " + name(own.operation) +
            ": all ranks must make the same calls in the same order";
+  }
+  if (own.operation == Operation::kSend && own.root != theirs.root) {
+    const bool both_send = own.root == own_rank;
+    return they + " and " + we + (both_send ? " both send" : " both receive") +
+           ": one of the two must do the other";
   }
   if (own.type != theirs.type) {
     return both("elements of " + name(theirs.type), "elements of " + name(own.type));

@@ -24,7 +24,8 @@ target_sources(agoqcomm PRIVATE
   ${CMAKE_CURRENT_LIST_DIR}/tcp/local_address.cc
   ${CMAKE_CURRENT_LIST_DIR}/tcp/tcp_link.cc
   ${CMAKE_CURRENT_LIST_DIR}/tcp/tcp_mesh.cc
-  ${CMAKE_CURRENT_LIST_DIR}/tcp/tcp_transport.cc)
+  ${CMAKE_CURRENT_LIST_DIR}/tcp/tcp_transport.cc
+  ${CMAKE_CURRENT_LIST_DIR}/transport.cc)
 
 # Device memory. NCCL is looked for at run time and never linked.
 target_sources(agoqcomm PRIVATE

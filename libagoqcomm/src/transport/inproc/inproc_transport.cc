@@ -27,8 +27,13 @@ InprocTransport::~InprocTransport() {
 void InprocTransport::begin_call(const Label& label) {
   const Lock lock(group_->mutex);
   throw_if_ended();
-  ++call_;
-  label_ = label;
+  for (Call& call : calls_) call = {call.number + 1, label};
+}
+
+void InprocTransport::begin_pair_call(const Label& label, int peer) {
+  const Lock lock(group_->mutex);
+  throw_if_ended();
+  calls_[peer] = {calls_[peer].number + 1, label};
 }
 
 SendBuffer InprocTransport::acquire(std::size_t bytes) {
@@ -85,7 +90,7 @@ Ticket InprocTransport::post_send(const void* data, std::size_t bytes, std::span
 void InprocTransport::deliver(const std::shared_ptr<Send>& send, std::span<const int> peers,
                               Tag tag) {
   for (const int peer : peers) {
-    group_->ends[peer].inbox[rank_].push_back({tag, call_, label_, send});
+    group_->ends[peer].inbox[rank_].push_back({tag, calls_[peer].number, calls_[peer].label, send});
     group_->notify(peer);
   }
 }
@@ -112,10 +117,11 @@ bool InprocTransport::test(Ticket ticket) {
 
 bool InprocTransport::test_receive(Receive& receive, Lock& lock) {
   std::deque<Message>& inbox = own().inbox[receive.peer];
+  const Call& call = calls_[receive.peer];
   for (auto message = inbox.begin(); message != inbox.end(); ++message) {
     // Messages come in order: one of another call here means that the awaited one never comes.
-    if (message->call != call_ || message->label != label_) {
-      throw LabelMismatch{receive.peer, label_, message->label};
+    if (message->call != call.number || message->label != call.label) {
+      throw LabelMismatch{receive.peer, call.label, message->label};
     }
     if (message->tag != receive.tag) continue;
     const std::shared_ptr<Send> send = message->send;
@@ -199,8 +205,9 @@ void InprocTransport::throw_peer_failed(int peer) {
   // A peer that ended because the ranks disagree says less than the disagreement itself.
   for (int other = 0; other < size(); ++other) {
     for (const Message& message : own().inbox[other]) {
-      if (message.call == call_ && message.label != label_) {
-        throw LabelMismatch{other, label_, message.label};
+      const Call& call = calls_[other];
+      if (message.call == call.number && message.label != call.label) {
+        throw LabelMismatch{other, call.label, message.label};
       }
     }
   }

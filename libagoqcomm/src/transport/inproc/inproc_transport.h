@@ -13,13 +13,15 @@ namespace agoq::inproc {
 /// it was written; one in the caller's memory is copied once, by the receiver.
 class InprocTransport final : public Transport {
  public:
-  InprocTransport(std::shared_ptr<Group> group, int rank) : group_(std::move(group)), rank_(rank) {}
+  InprocTransport(std::shared_ptr<Group> group, int rank)
+      : group_(std::move(group)), rank_(rank), calls_(group_->ends.size()) {}
   ~InprocTransport() override;
 
   std::string_view name() const override { return "inproc"; }
   int rank() const override { return rank_; }
   int size() const override { return static_cast<int>(group_->ends.size()); }
   void begin_call(const Label& label) override;
+  void begin_pair_call(const Label& label, int peer) override;
   SendBuffer acquire(std::size_t bytes) override;
   void post_send(SendBuffer buffer, std::span<const int> peers, Tag tag) override;
   Ticket post_send(const void* data, std::size_t bytes, std::span<const int> peers,
@@ -59,8 +61,11 @@ class InprocTransport final : public Transport {
 
   const std::shared_ptr<Group> group_;
   const int rank_;
-  std::uint64_t call_ = 0;
-  Label label_{};
+  struct Call {
+    std::uint64_t number = 0;  ///< Of the calls with this peer.
+    Label label{};
+  };
+  std::vector<Call> calls_;    ///< One a rank.
   std::uint64_t next_id_ = 1;  // Of tickets and of send buffers.
   std::uint64_t seen_events_ = 0;
   std::unordered_map<Ticket, Receive> receives_;

@@ -49,7 +49,7 @@ MeshTransport::MeshTransport(std::string name, int rank, std::vector<std::unique
       memory_(std::move(memory)),
       receives_(static_cast<int>(links_.size()), early_bytes,
                 [this](int peer, std::uint64_t handle) { links_[peer]->give_back(handle); }),
-      peer_calls_(links_.size()) {
+      calls_(links_.size()) {
   if (!wake_) throw_system("cannot make an eventfd");
 }
 
@@ -104,19 +104,33 @@ void MeshTransport::check_peer(int peer) const {
 
 void MeshTransport::begin_call(const Label& label) {
   guarded([&] {
-    const std::string unmatched = receives_.unmatched();
-    if (!unmatched.empty()) {
-      throw Error(ErrorCode::kMismatch, "at the start of a call, of the one before: " + unmatched);
-    }
-    ++call_;
-    label_ = label;
+    check_all_matched();
     for (int peer = 0; peer < size(); ++peer) {
-      if (peer == rank_) continue;
-      links_[peer]->begin_call(call_, label);
-      const PeerCall& theirs = peer_calls_[peer];
-      if (theirs.call == call_) on_call(peer, theirs.call, theirs.label);
+      if (peer != rank_) begin_call_with(peer, label);
     }
   });
+}
+
+void MeshTransport::begin_pair_call(const Label& label, int peer) {
+  guarded([&] {
+    check_peer(peer);
+    check_all_matched();
+    begin_call_with(peer, label);
+  });
+}
+
+void MeshTransport::check_all_matched() {
+  const std::string unmatched = receives_.unmatched();
+  if (unmatched.empty()) return;
+  throw Error(ErrorCode::kMismatch, "at the start of a call, of the one before: " + unmatched);
+}
+
+void MeshTransport::begin_call_with(int peer, const Label& label) {
+  Call& own = calls_[peer].own;
+  own = {own.number + 1, label};
+  links_[peer]->begin_call(own.number, label);
+  const Call& theirs = calls_[peer].theirs;
+  if (theirs.number == own.number) on_call(peer, theirs.number, theirs.label);
 }
 
 SendBuffer MeshTransport::acquire(std::size_t bytes) {
@@ -231,15 +245,17 @@ void MeshTransport::abort(const std::string& reason) noexcept {
 }
 
 void MeshTransport::on_call(int peer, std::uint32_t call, const Label& label) {
-  peer_calls_[peer] = {call, label};
-  if (call == call_ && label != label_ && !mismatch_) mismatch_ = {peer, label_, label};
+  const Call& own = calls_[peer].own;
+  if (call == own.number && label != own.label && !mismatch_) mismatch_ = {peer, own.label, label};
+  calls_[peer].theirs = {call, label};
 }
 
 Placement MeshTransport::on_message(const Incoming& message) {
   if (mismatch_) return {};
-  if (message.call == call_) return receives_.place(message);
+  const std::uint32_t own = calls_[message.peer].own.number;
+  if (message.call == own) return receives_.place(message);
   // A peer that has begun the next call has to wait; calls are compared across the wrap of 2^32.
-  if (static_cast<std::int32_t>(message.call - call_) > 0) return {};
+  if (static_cast<std::int32_t>(message.call - own) > 0) return {};
   throw Error(ErrorCode::kMismatch,
               "rank " + std::to_string(message.peer) + " sent tag " + std::to_string(message.tag) +
                   " (" + std::to_string(message.bytes) + " bytes) in call " +

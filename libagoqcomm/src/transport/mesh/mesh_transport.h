@@ -30,6 +30,7 @@ class MeshTransport final : public Transport, private Inbox {
   int size() const override { return static_cast<int>(links_.size()); }
 
   void begin_call(const Label& label) override;
+  void begin_pair_call(const Label& label, int peer) override;
   SendBuffer acquire(std::size_t bytes) override;
   void post_send(SendBuffer buffer, std::span<const int> peers, Tag tag) override;
   Ticket post_send(const void* data, std::size_t bytes, std::span<const int> peers,
@@ -63,6 +64,8 @@ class MeshTransport final : public Transport, private Inbox {
   void throw_if_mismatched() const;
   void leave(const Farewell& farewell, Clock::duration patience) noexcept;
   void check_peer(int peer) const;
+  void check_all_matched();
+  void begin_call_with(int peer, const Label& label);
   void post_to_links(std::span<const int> peers, const Outgoing& message);
 
   bool progress();
@@ -79,13 +82,15 @@ class MeshTransport final : public Transport, private Inbox {
   IdTable<Send> sends_;
   int buffers_in_flight_ = 0;
 
-  std::uint32_t call_ = 0;
-  Label label_{};
-  struct PeerCall {
-    std::uint32_t call = 0;
+  struct Call {
+    std::uint32_t number = 0;  ///< Of the calls with this peer.
     Label label{};
   };
-  std::vector<PeerCall> peer_calls_;
+  struct PeerCalls {
+    Call own;
+    Call theirs;
+  };
+  std::vector<PeerCalls> calls_;
   std::optional<LabelMismatch> mismatch_;
   std::optional<Error> failure_;
   Clock::time_point idle_since_{};  ///< Of the last progress() that moved nothing.
