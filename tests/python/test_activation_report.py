@@ -14,8 +14,9 @@ from agoq_comm.activation import Policy
 from agoq_comm.activation.accounting import Record
 from agoq_comm.activation.cli import main
 from agoq_comm.activation.integrations.optional import require
-from agoq_comm.activation.report import Report, report, rows_of
+from agoq_comm.activation.report import Report, report
 from agoq_comm.activation.report_measure import measure
+from agoq_comm.activation.report_rows import rows_of
 from agoq_comm.activation.report_views import draw, human, memory_table, modules_table
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "examples"))
@@ -120,6 +121,26 @@ def test_layers_alike_are_one_row(llama: tuple) -> None:
     for name in ("tensors", "original_bytes", "deduplicated_bytes", "stored_bytes", "scale_bytes"):
         alone = sum(getattr(row, name) for row in found.rows)
         assert sum(getattr(row, name) for row in found.grouped()) == alone
+
+
+def test_wrapped_layers_store_less_and_are_unwrapped() -> None:
+    torch.manual_seed(0)
+    model = Llama(LlamaConfig(layers=1, width=128, heads=4, hidden=352), 64)
+    kinds = [type(module) for module in model.modules()]
+    rows = torch.randint(0, 256, (4, 65))
+
+    def step() -> torch.Tensor:
+        return next_token_loss(model, rows)
+
+    hooks, wrapped = report(model, step), report(model, step, wrap=True)
+    assert [type(module) for module in model.modules()] == kinds
+    assert wrapped.unique_bytes == hooks.unique_bytes
+    assert wrapped.stored_bytes < hooks.stored_bytes
+    assert wrapped.compressed.held == pytest.approx(wrapped.stored_bytes, rel=0.02)
+    by_module = {row.module: row for row in wrapped.rows}
+    # What enters the projections is computed again from what the norm keeps.
+    assert by_module["blocks.0.attention.qkv"].stored_bytes == 0
+    assert by_module["blocks.0.attention_norm"].stored_bytes > 0
 
 
 def test_gradients_are_as_before(llama: tuple) -> None:

@@ -57,6 +57,9 @@ def _parser() -> argparse.ArgumentParser:
     one.add_argument(
         "--format", default="fp4/128", help=f"{', '.join(BITS)}, with /block; default: %(default)s"
     )
+    one.add_argument(
+        "--wrap", action="store_true", help="with layers that compute again what they can"
+    )
     one.add_argument("--errors", action="store_true", help="measure relative errors too")
     one.add_argument("--every-layer", action="store_true", help="a row for each layer")
     one.add_argument("--json", type=Path, help="where to write all of it")
@@ -81,7 +84,7 @@ def _report(arguments: argparse.Namespace) -> int:
         dtype=_DTYPES[arguments.dtype],
         device=arguments.device,
     )
-    found = report(model, step, policy, errors=arguments.errors)
+    found = report(model, step, policy, errors=arguments.errors, wrap=arguments.wrap)
     console = require("rich.console", "the report's table").Console()
     if not console.is_terminal:
         console.width = _WIDTH

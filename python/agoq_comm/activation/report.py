@@ -6,9 +6,7 @@ stored how; the allocator says what was really held.
 
 from __future__ import annotations
 
-import re
-from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -16,60 +14,12 @@ import torch
 from torch import nn
 
 from agoq_comm.activation.accounting import Record
-from agoq_comm.activation.compress import compress
+from agoq_comm.activation.compress import Compression, compress
 from agoq_comm.activation.policy import Policy
 from agoq_comm.activation.report_errors import relative_errors
 from agoq_comm.activation.report_measure import Usage, measure
-
-_LAYER = re.compile(r"(?<![^.])\d+(?![^.])")
-
-
-@dataclass(frozen=True)
-class Row:
-    """What one module, or several alike, saved of one tensor class.
-
-    Parameters
-    ----------
-    module : str
-        Qualified name, or with ``*`` for the numbers of layers taken together.
-    tensor_class : str
-        See `agoq_comm.activation.tensor_classes`.
-    tensors : int
-        Saved tensors.
-    original_bytes : int
-        Of their numbers, each tensor for itself.
-    deduplicated_bytes : int
-        Part of `original_bytes` that is stored once for several savers.
-    stored_bytes : int
-        What is held for them.
-    scale_bytes : int
-        Part of `stored_bytes` that is scales.
-    kept_bytes : int
-        Part of `stored_bytes` that is exact.
-    formats : dict
-        Tensors by format.
-    kept : dict
-        Exact tensors by the reason.
-    relative_error : float or None
-        Of the quantized ones: norm of the error by norm of the numbers, where it was asked for.
-    """
-
-    module: str
-    tensor_class: str
-    tensors: int
-    original_bytes: int
-    deduplicated_bytes: int
-    stored_bytes: int
-    scale_bytes: int
-    kept_bytes: int
-    formats: dict[str, int]
-    kept: dict[str, int]
-    relative_error: float | None
-
-    @property
-    def decoded_bytes(self) -> int:
-        """Bytes of the numbers that are not kept exactly."""
-        return self.original_bytes - self.deduplicated_bytes - self.kept_bytes
+from agoq_comm.activation.report_rows import Row, grouped, rows_of, rows_of_layers
+from agoq_comm.activation.wrap import unwrap_, wrap_
 
 
 @dataclass(frozen=True)
@@ -125,10 +75,7 @@ class Report:
 
     def grouped(self) -> tuple[Row, ...]:
         """Return the rows with the layers of a model taken together."""
-        groups: dict[tuple[str, str], list[Row]] = defaultdict(list)
-        for row in self.rows:
-            groups[_LAYER.sub("*", row.module), row.tensor_class].append(row)
-        return tuple(_joined(module, rows) for (module, _), rows in groups.items())
+        return grouped(self.rows)
 
     def as_dict(self) -> dict[str, Any]:
         """Return plain values for JSON."""
@@ -151,7 +98,7 @@ def report(
     policy: Policy | None = None,
     *,
     errors: bool = False,
-    exact: Usage | None = None,
+    wrap: bool = False,
 ) -> Report:
     """Run a training step as it is and under a policy, and compare.
 
@@ -167,16 +114,20 @@ def report(
     policy : Policy, optional
         `Policy.agoq()` by default.
     errors : bool
-        Measure the relative error of what is quantized: one more forward pass.
-    exact : Usage, optional
-        What the step used before `wrap_` changed the model; by default it is measured here.
+        Measure the relative error of what the hooks quantize: one more forward pass.
+    wrap : bool
+        Let `wrap_` replace the layers that it knows, and undo that at the end.
     """
     policy = policy or Policy.agoq()
     device = next((p.device for p in model.parameters()), torch.device("cpu"))
     gradients = [(p, p.grad) for p in model.parameters()]
     try:
         model.zero_grad(set_to_none=True)
-        exact = exact or usage_of(step, device)
+        exact = usage_of(step, device)
+        found = relative_errors(model, policy, step) if errors else {}
+        as_it_is = rows_of(_records(compress(model, Policy.exact()), step))
+        if wrap:
+            wrap_(model, policy)
         context = compress(model, policy)
 
         def compressed_step() -> torch.Tensor:
@@ -184,16 +135,16 @@ def report(
                 return step()
 
         compressed = usage_of(compressed_step, device)
-        found = relative_errors(model, policy, step) if errors else {}
-        loss = compressed_step()
-        records = context.accounting.records
-        loss.backward()  # type: ignore[no-untyped-call]
+        records = _records(context, step)
+        rows = rows_of(records, found)
+        if wrap:
+            rows = rows_of_layers(as_it_is, rows)
     finally:
+        if wrap:
+            unwrap_(model)
         for parameter, gradient in gradients:
             parameter.grad = gradient
-    return Report(
-        rows_of(records, found), exact, compressed, policy.to_dict(), str(device), tuple(records)
-    )
+    return Report(rows, exact, compressed, policy.to_dict(), str(device), tuple(records))
 
 
 def usage_of(step: Callable[[], torch.Tensor], device: torch.device) -> Usage:
@@ -204,49 +155,9 @@ def usage_of(step: Callable[[], torch.Tensor], device: torch.device) -> Usage:
     return Usage(held, measure(lambda: step().backward(), device).peak)  # type: ignore[no-untyped-call]
 
 
-def rows_of(
-    records: Iterable[Record], errors: Mapping[tuple[str, str], float] | None = None
-) -> tuple[Row, ...]:
-    """Sum up records by module and tensor class; what is no activation is left out."""
-    groups: dict[tuple[str, str], list[Record]] = defaultdict(list)
-    for record in records:
-        if record.tensor_class != "parameter":
-            groups[record.module, record.tensor_class].append(record)
-    return tuple(
-        Row(
-            module,
-            tensor_class,
-            len(saved),
-            sum(r.original_bytes for r in saved),
-            sum(r.original_bytes for r in saved if r.deduplicated),
-            sum(r.stored_bytes for r in saved),
-            sum(r.scale_bytes for r in saved),
-            sum(r.stored_bytes for r in saved if r.format is None),
-            dict(Counter(r.format for r in saved if r.format is not None)),
-            dict(Counter(r.kept_reason for r in saved if r.format is None)),
-            (errors or {}).get((module, tensor_class)),
-        )
-        for (module, tensor_class), saved in groups.items()
-    )
-
-
-def _joined(module: str, rows: list[Row]) -> Row:
-    formats, kept = Counter[str](), Counter[str]()
-    for row in rows:
-        formats.update(row.formats)
-        kept.update(row.kept)
-    errors = [row.relative_error for row in rows if row.relative_error is not None]
-    return Row(
-        module,
-        rows[0].tensor_class,
-        sum(row.tensors for row in rows),
-        sum(row.original_bytes for row in rows),
-        sum(row.deduplicated_bytes for row in rows),
-        sum(row.stored_bytes for row in rows),
-        sum(row.scale_bytes for row in rows),
-        sum(row.kept_bytes for row in rows),
-        dict(formats),
-        dict(kept),
-        # Root of the mean square: layers weigh alike.
-        (sum(e * e for e in errors) / len(errors)) ** 0.5 if errors else None,
-    )
+def _records(context: Compression, step: Callable[[], torch.Tensor]) -> list[Record]:
+    with context:
+        loss = step()
+    records = context.accounting.records
+    loss.backward()  # type: ignore[no-untyped-call]
+    return records

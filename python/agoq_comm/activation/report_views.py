@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from agoq_comm.activation.integrations.optional import require
-from agoq_comm.activation.report import Report, Row
+from agoq_comm.activation.report import Report
+from agoq_comm.activation.report_rows import Row
 
 if TYPE_CHECKING:
     from rich.table import Table
