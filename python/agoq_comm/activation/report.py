@@ -121,6 +121,7 @@ def report(
     policy = policy or Policy.agoq()
     device = next((p.device for p in model.parameters()), torch.device("cpu"))
     gradients = [(p, p.grad) for p in model.parameters()]
+    wrapped = False
     try:
         model.zero_grad(set_to_none=True)
         exact = usage_of(step, device)
@@ -128,6 +129,7 @@ def report(
         as_it_is = rows_of(_records(compress(model, Policy.exact()), step))
         if wrap:
             wrap_(model, policy)
+            wrapped = True
         context = compress(model, policy)
 
         def compressed_step() -> torch.Tensor:
@@ -140,7 +142,7 @@ def report(
         if wrap:
             rows = rows_of_layers(as_it_is, rows)
     finally:
-        if wrap:
+        if wrapped:
             unwrap_(model)
         for parameter, gradient in gradients:
             parameter.grad = gradient
