@@ -20,7 +20,7 @@ class Options(Backend.Options):
     Parameters
     ----------
     format : str
-        Element format of encoded numbers: "int8".
+        Element format of encoded numbers: "int8", "fp4", "e2m3", "int4" or "int6".
     block : int
         Elements that share a scale: a power of two from 32 to 1024.
     scale : str

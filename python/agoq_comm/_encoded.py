@@ -51,7 +51,7 @@ class Encoded:
     dtype : torch.dtype
         Of the numbers, before they were encoded; `decode` returns it unless asked for another.
     format : str
-        Element format of the codes, e.g. ``"int8"``.
+        Element format of the codes: ``"int8"``, ``"fp4"``, ``"e2m3"``, ``"int4"`` or ``"int6"``.
     block : int
         Elements that share a scale.
     scale : str
@@ -97,8 +97,11 @@ class Encoded:
 
     @property
     def codes(self) -> torch.Tensor:
-        """A view of the codes' bytes: int8, 1-D."""
-        return self.data[: self.numel()].view(torch.int8)
+        """A view of the codes, 1-D: int8 for that format, for the others uint8, packed."""
+        codec = cpu_codec(self.format, self.block, self.scale, None)
+        bits = 8 * codec.scale_offset(self.block) // self.block
+        codes = self.data[: -(-self.numel() * bits // 8)]
+        return codes.view(torch.int8) if self.format == "int8" else codes
 
     @property
     def scales(self) -> torch.Tensor:

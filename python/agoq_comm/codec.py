@@ -8,8 +8,8 @@ Results are arrays of the library that the numbers came from, where it follows t
 the type; else torch tensors. What is on a CUDA device stays there: kernels are put on the caller's
 current stream, or on the one that `stream` names, and the call returns at once.
 
-The method is that of AGoQ (arXiv 2605.00539): symmetric integer codes in blocks that share one
-scale, and sums in fp32.
+The method is that of AGoQ (arXiv 2605.00539): symmetric codes in blocks that share one scale, and
+sums in fp32.
 """
 
 from __future__ import annotations
@@ -53,8 +53,8 @@ def encode(
     ----------
     x : array_like
         fp32, bf16 or fp16, of any shape; elements are taken in row-major order.
-    format : str
-        Element format of the codes.
+    format : {"int8", "fp4", "e2m3", "int4", "int6"}
+        Element format of the codes; ``docs/numerics.md`` defines them.
     block : int
         Elements that share a scale: a power of two in [32, 1024].
     scale : {"bf16", "fp32"}
@@ -70,7 +70,7 @@ def encode(
     Returns
     -------
     Encoded
-        1 byte an element and one scale a block.
+        4, 6 or 8 bits an element, as the format says, and one scale a block.
 
     Raises
     ------

@@ -10,6 +10,7 @@ DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch
 
 blocks = st.sampled_from([32, 64, 128, 256, 512, 1024])
 scales = st.sampled_from(["bf16", "fp32"])
+elements = st.sampled_from(["int8", "fp4", "e2m3", "int4", "int6"])
 dtypes = st.sampled_from(sorted(DTYPES))
 seeds = st.integers(0, 2**32 - 1)
 

@@ -18,13 +18,13 @@ ISAS = _C.supported_cpu_isas()
 counts = st.one_of(st.integers(0, 300), st.integers(0, 5000))
 
 
-@given(some.kinds, some.seeds, counts, some.dtypes, some.blocks, some.scales)
-def test_encode_and_decode_equal_the_oracle(kind, seed, count, dtype, block, scale):
+@given(some.elements, some.kinds, some.seeds, counts, some.dtypes, some.blocks, some.scales)
+def test_encode_and_decode_equal_the_oracle(element, kind, seed, count, dtype, block, scale):
     x = numbers(kind, seed, count, dtype)
-    expected = oracle.encode(as_float32(x), block, scale)
-    decoded = oracle.decode(expected, count, block, scale)
+    expected = oracle.encode(as_float32(x), block, scale, element=element)
+    decoded = oracle.decode(expected, count, block, scale, element)
     for isa in ISAS:
-        encoded = agoq_comm.encode(x, block=block, scale=scale, isa=isa)
+        encoded = agoq_comm.encode(x, format=element, block=block, scale=scale, isa=isa)
         assert encoded.data.numpy().tobytes() == expected, isa
         for name, out_type in some.DTYPES.items():
             out = agoq_comm.decode(encoded, dtype=out_type, isa=isa)
@@ -32,14 +32,19 @@ def test_encode_and_decode_equal_the_oracle(kind, seed, count, dtype, block, sca
             assert bits(out) == bits(rounded), (isa, name)
 
 
-@given(some.seeds, counts, some.blocks, some.scales, st.integers(0, 2**64 - 1), st.integers(0, 9))
-def test_stochastic_rounding_equals_the_oracle(seed, count, block, scale, key, field):
+@given(
+    some.elements, some.seeds, counts, some.blocks, some.scales,
+    st.integers(0, 2**64 - 1), st.integers(0, 9),
+)  # fmt: skip
+def test_stochastic_rounding_equals_the_oracle(element, seed, count, block, scale, key, field):
     x = numbers("normal", seed, count, "float32")
     rounding = StochasticRounding(key, call=field, rank=field + 1, stage=1, first_element=4 * field)
     uniform = oracle.philox_uniform(key, field, field + 1, 1, 4 * field, count)
-    expected = oracle.encode(as_float32(x), block, scale, uniform)
+    expected = oracle.encode(as_float32(x), block, scale, uniform, element)
     for isa in ISAS:
-        encoded = agoq_comm.encode(x, block=block, scale=scale, rounding=rounding, isa=isa)
+        encoded = agoq_comm.encode(
+            x, format=element, block=block, scale=scale, rounding=rounding, isa=isa
+        )
         assert encoded.data.numpy().tobytes() == expected, isa
 
 
@@ -109,10 +114,23 @@ def test_memory_of_any_alignment(seed, offset, count, dtype):
         assert (out[:offset] == 7).all() and out[-1] == 7
 
 
-def test_l2_error_is_that_of_the_documentation():
+@pytest.mark.parametrize(
+    ("element", "stated"),
+    [("int8", 0.0065), ("fp4", 0.109), ("e2m3", 0.0265), ("int4", 0.117), ("int6", 0.0265)],
+)
+def test_l2_error_is_that_of_the_documentation(element, stated):
     x = torch.randn(1 << 20, generator=torch.Generator().manual_seed(0))
-    error = (agoq_comm.decode(agoq_comm.encode(x)) - x).norm() / x.norm()
-    assert float(error) == pytest.approx(0.0065, rel=0.02)
+    error = (agoq_comm.decode(agoq_comm.encode(x, format=element)) - x).norm() / x.norm()
+    assert float(error) == pytest.approx(stated, rel=0.02)
+
+
+@pytest.mark.parametrize("element", oracle.NUMBERS)
+def test_codes_and_scales_are_views_of_the_bytes(element):
+    encoded = agoq_comm.encode(torch.randn(301), format=element, scale="fp32")
+    code_bytes = -(-301 * oracle.BITS[element] // 8)
+    assert torch.equal(encoded.codes.view(torch.uint8), encoded.data[:code_bytes])
+    assert encoded.codes.dtype == (torch.int8 if element == "int8" else torch.uint8)
+    assert torch.equal(encoded.scales.view(torch.uint8), encoded.data[-12:])
 
 
 def test_stochastic_rounding_is_unbiased():

@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import agoq_comm
+import oracle
 import threads
 from agoq_comm import _C, plan
 from agoq_comm.plan import Cluster, Format, Link, Operation
@@ -16,10 +17,11 @@ blocks = st.sampled_from([32, 64, 128, 256, 512, 1024])
 scales = st.sampled_from(["bf16", "fp32"])
 
 
-@given(st.integers(0, 10**7), blocks, scales)
-def test_encoded_bytes_are_the_codecs(count: int, block: int, scale: str) -> None:
-    native = _C.Codec("int8", block, scale)
-    assert Format(block=block, scale=scale).encoded_bytes(count) == native.encoded_bytes(count)
+@given(st.sampled_from(sorted(oracle.BITS)), st.integers(0, 10**7), blocks, scales)
+def test_encoded_bytes_are_the_codecs(element: str, count: int, block: int, scale: str) -> None:
+    native = _C.Codec(element, block, scale)
+    modelled = Format(oracle.BITS[element], block, scale)
+    assert modelled.encoded_bytes(count) == native.encoded_bytes(count)
 
 
 @given(st.integers(0, 10**7), st.integers(1, 64), blocks)

@@ -27,11 +27,13 @@ def _name(dtype: torch.dtype) -> str:
 
 
 def quantized_all_reduce(
-    inputs: Sequence[torch.Tensor], op: str = "sum", factor: float = 1.0
+    inputs: Sequence[torch.Tensor], op: str = "sum", factor: float = 1.0, element: str = "int8"
 ) -> torch.Tensor:
     """What a quantized all_reduce of `inputs`, one a rank, must give, bit for bit."""
     like = inputs[0]
-    result = oracle.all_reduce([_array(x) for x in inputs], _name(like.dtype), op, factor)
+    result = oracle.all_reduce(
+        [_array(x) for x in inputs], _name(like.dtype), op, factor, element=element
+    )
     return torch.from_numpy(result).to(like.dtype).view(like.shape)
 
 
