@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from torch._dynamo.testing import CompileCounterWithBackend
 
 import agoq_comm
 from agoq_comm import _C
@@ -107,7 +108,7 @@ def test_opcheck(element):
 
 @pytest.mark.parametrize("element", FORMATS)
 def test_compiled_whole_and_once_for_all_sizes(element):
-    counter = torch._dynamo.testing.CompileCounterWithBackend("aot_eager")
+    counter = CompileCounterWithBackend("aot_eager")
 
     @torch.compile(fullgraph=True, dynamic=True, backend=counter)
     def roundtrip(x: torch.Tensor) -> tuple[torch.Tensor, Packed]:

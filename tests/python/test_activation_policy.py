@@ -63,7 +63,9 @@ def test_a_rule_matches_what_it_says(rule, matching, other):
 
 
 def test_the_first_rule_that_matches_decides_and_the_default_else():
-    policy = Policy([Rule("keep", module="a", reason="said so"), Rule("int8", module="[ab]")], "fp4")
+    policy = Policy(
+        [Rule("keep", module="a", reason="said so"), Rule("int8", module="[ab]")], "fp4"
+    )
     assert policy.decide(site("a")).format is None
     assert policy.decide(site("a")).reason == "said so"
     assert policy.decide(site("b")).format == Format("int8")
