@@ -7,7 +7,7 @@
 #   make soak-sanitizers  the C++ part under ASan and UBSan, and under TSan
 #   make lint    formatting and static checks of C++ and Python
 #   make format  writes the formatting that lint asks for
-#   make bench   benchmarks, recorded as JSON in bench/results/
+#   make bench   benchmarks, recorded in bench/results/
 #   make bench-links  the same over slow links, beside MPIs and oneCCL: needs root; 20 minutes
 #   make scaling  what the cost model says of 8 to 4096 ranks, drawn and tabulated in docs/
 #   make clean   removes everything that make has made
@@ -177,12 +177,22 @@ other_benches := $(filter-out $(quantized_benches),$(notdir $(basename $(wildcar
 run_bench = $(BIN)/torchrun --standalone --nproc-per-node 2 bench/$@.py -c \
               --json bench/results/$@.json --plot docs/figures/$@.png
 
-.PHONY: bench codec_bench $(quantized_benches) $(other_benches)
-bench: codec_bench $(quantized_benches) $(other_benches)
+.PHONY: bench codec_bench osu_cpp $(quantized_benches) $(other_benches)
+bench: codec_bench osu_cpp $(quantized_benches) $(other_benches)
 
 codec_bench: build-cpp
 	mkdir -p bench/results
 	$(TREE)/bench/cpp/codec_bench --out bench/results/codec.json
+
+# The core's own programs print what OMB prints, and so that is what is kept of them.
+osu_cpp: build-cpp
+	mkdir -p bench/results
+	for transport in tcp shm; do \
+	  printf '# --transport %s\n' $$transport; \
+	  for program in $(TREE)/bench/cpp/osu_*; do \
+	    $$program --launch 2 --transport $$transport -c -f || exit 1; \
+	  done; \
+	done >bench/results/osu_cpp.txt
 
 $(quantized_benches): $(wheel_stamp)
 	mkdir -p bench/results

@@ -24,6 +24,7 @@ require python3 command -v python3
 require python3-venv python3 -c 'import ensurepip, venv'
 require python3-dev has_python_headers
 require libgtest-dev has_header gtest/gtest.h
+require libcxxopts-dev has_header cxxopts.hpp
 if ((EUID == 0)); then
   # Slow links between network namespaces, which root alone may make; others skip those tests.
   require iproute2 command -v tc

@@ -71,6 +71,23 @@ TEST(CallLabel, ADifferenceNamesBothRanksAndBothValues) {
   }
 }
 
+TEST(CallLabel, WhatTwoRanksDoAloneIsCountedApart) {
+  CallLabel send;
+  send.operation = Operation::kSend;
+  send.call = 7;
+  CallLabel theirs = send;
+  theirs.root = 5;
+  EXPECT_EQ(describe_difference(0, send, 5, theirs),
+            "rank 5 and rank 0 both send: one of the two must receive");
+  theirs.operation = Operation::kBarrier;
+  theirs.call = 8;
+  EXPECT_EQ(describe_difference(0, send, 5, theirs),
+            "rank 5 called barrier, rank 0 send: all ranks must make the same calls in the same "
+            "order");
+  EXPECT_EQ(theirs.describe(), "barrier, call 8");
+  EXPECT_EQ(send.describe(), "send from rank 0, call 7");
+}
+
 TEST(CallLabel, DigestTellsOrderAndValue) {
   const std::vector<std::int64_t> a = {1, 2}, b = {2, 1}, c = {1, 2, 0};
   EXPECT_NE(digest(a), digest(b));

@@ -98,9 +98,8 @@ std::string describe_difference(int own_rank, const CallLabel& own, int peer,
            ": all ranks must make the same calls in the same order";
   }
   if (own.operation == Operation::kSend && own.root != theirs.root) {
-    const bool both_send = own.root == own_rank;
-    return they + " and " + we + (both_send ? " both send" : " both receive") +
-           ": one of the two must do the other";
+    // Receivers show no label.
+    return they + " and " + we + " both send: one of the two must receive";
   }
   if (own.type != theirs.type) {
     return both("elements of " + name(theirs.type), "elements of " + name(own.type));
