@@ -93,7 +93,8 @@ class RunningModules:
         else:
             self._undo.append(module.register_forward_pre_hook(enter, prepend=True).remove)
             self._undo.append(module.register_forward_hook(leave, always_call=True).remove)
-        if compiled is None:
+        # A fused MLP would run as the plain one if its activation function had a hook.
+        if compiled is None and not getattr(module, "runs_as_one", False):
             for child_name, child in module.named_children():
                 self._attach(f"{name}.{child_name}" if name else child_name, child, seen)
 

@@ -251,6 +251,8 @@ class FusedMlp(FusedLayer):
     """An MLP that saves the quantized inputs of its activation function."""
 
     _agoq: MlpSettings
+    #: What follows the running modules need not look inside.
+    runs_as_one = True
 
     def forward(self, *inputs: Any, **options: Any) -> Any:
         """Apply the MLP."""
