@@ -139,6 +139,9 @@ def draw(report: Report, path: Path) -> None:
 
 def _largest(rows: tuple[Row, ...]) -> list[Row]:
     """Return the rows that are worth a bar, in the order of the model."""
-    by_size = sorted(rows, key=lambda row: row.original_bytes, reverse=True)
-    chosen = {id(row) for row in by_size[:_MOST_BARS]}
+
+    def size(row: Row) -> int:
+        return max(row.original_bytes - row.deduplicated_bytes, row.stored_bytes)
+
+    chosen = {id(row) for row in sorted(rows, key=size, reverse=True)[:_MOST_BARS] if size(row)}
     return [row for row in rows if id(row) in chosen]
