@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <utility>
+
 #include "agoqcomm/error.h"
 #include "agoqcomm/version.h"
 #include "agoqcomm/wire_layout.h"
@@ -33,6 +35,16 @@ TEST(BlockFormat, BitsCountTheScale) {
                    8.125);
 }
 
+TEST(BlockFormat, BitsAreThoseOfTheElementFormat) {
+  const auto bits_of = [](ElementFormat element) {
+    return BlockFormat{.element = element}.bits_per_element();
+  };
+  EXPECT_DOUBLE_EQ(bits_of(ElementFormat::kFp4), 4.125);
+  EXPECT_DOUBLE_EQ(bits_of(ElementFormat::kInt4), 4.125);
+  EXPECT_DOUBLE_EQ(bits_of(ElementFormat::kE2m3), 6.125);
+  EXPECT_DOUBLE_EQ(bits_of(ElementFormat::kInt6), 6.125);
+}
+
 TEST(BlockFormat, ErrorsNameTheFieldAndWhatItMayBe) {
   for (const int block : {0, -128, 16, 48, 2048, 127}) {
     const std::string message = error_of([&] { BlockFormat{.block = block}.validate(); });
@@ -41,7 +53,7 @@ TEST(BlockFormat, ErrorsNameTheFieldAndWhatItMayBe) {
   }
   EXPECT_NE(error_of([] {
               BlockFormat{.element = static_cast<ElementFormat>(99)}.validate();
-            }).find("int8"),
+            }).find("int8, fp4, e2m3, int4, int6"),
             std::string::npos);
   EXPECT_NE(error_of([] {
               BlockFormat{.scale = static_cast<ScaleType>(9)}.validate();
@@ -50,7 +62,14 @@ TEST(BlockFormat, ErrorsNameTheFieldAndWhatItMayBe) {
 }
 
 TEST(BlockFormat, NamesParseBack) {
-  EXPECT_EQ(parse_element_format("int8"), ElementFormat::kInt8);
+  for (const auto& [name, format] : {std::pair{"int8", ElementFormat::kInt8},
+                                     {"fp4", ElementFormat::kFp4},
+                                     {"e2m3", ElementFormat::kE2m3},
+                                     {"int4", ElementFormat::kInt4},
+                                     {"int6", ElementFormat::kInt6}}) {
+    EXPECT_EQ(parse_element_format(name), format);
+    EXPECT_EQ(to_string(format), name);
+  }
   EXPECT_EQ(parse_scale_type("bf16"), ScaleType::kBfloat16);
   EXPECT_EQ(parse_scale_type("fp32"), ScaleType::kFloat32);
   EXPECT_NE(error_of([] { parse_element_format("int9"); }).find("'int9'"), std::string::npos);
@@ -76,6 +95,18 @@ TEST(WireLayout, AlignsScalesAfterAShortLastBlockToTheirOwnSize) {
     const WireLayout fp32({.block = 128, .scale = ScaleType::kFloat32}, count);
     EXPECT_EQ(fp32.scale_offset(), (count + 3) / 4 * 4);
     EXPECT_EQ(fp32.total_bytes(), fp32.scale_offset() + 4 * fp32.blocks());
+  }
+}
+
+TEST(WireLayout, PacksCodesOfFewerBitsThanAByte) {
+  for (std::int64_t count = 1; count <= 300; ++count) {
+    const WireLayout fp4({.element = ElementFormat::kFp4}, count);
+    EXPECT_EQ(fp4.code_bytes(), (count + 1) / 2);
+    EXPECT_EQ(fp4.scale_offset(), (fp4.code_bytes() + 1) / 2 * 2);
+    const WireLayout e2m3({.element = ElementFormat::kE2m3, .scale = ScaleType::kFloat32}, count);
+    EXPECT_EQ(e2m3.code_bytes(), (count * 3 + 3) / 4);
+    EXPECT_EQ(e2m3.scale_offset(), (e2m3.code_bytes() + 3) / 4 * 4);
+    EXPECT_EQ(e2m3.total_bytes(), e2m3.scale_offset() + 4 * e2m3.blocks());
   }
 }
 

@@ -18,6 +18,9 @@ namespace agoq::testing {
 using Bytes = std::vector<std::byte>;
 
 inline constexpr DataType kTypes[] = {DataType::kFloat32, DataType::kBfloat16, DataType::kFloat16};
+inline constexpr ElementFormat kElements[] = {ElementFormat::kInt8, ElementFormat::kFp4,
+                                              ElementFormat::kE2m3, ElementFormat::kInt4,
+                                              ElementFormat::kInt6};
 inline constexpr int kBlocks[] = {32, 64, 128, 256, 512, 1024};
 inline constexpr ScaleType kScaleTypes[] = {ScaleType::kBfloat16, ScaleType::kFloat32};
 

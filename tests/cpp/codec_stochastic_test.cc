@@ -2,9 +2,12 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <optional>
+#include <utility>
 
 #include "agoqcomm/codec.h"
 #include "codec_testing.h"
+#include "element_oracle.h"
 #include "format/philox.h"
 
 namespace agoq::testing {
@@ -34,40 +37,99 @@ Rounding rounding(std::uint32_t call = 0) {
   return {.stochastic = true, .seed = 0x123456789abcdefu, .call = call, .rank = 3, .stage = 1};
 }
 
-TEST(Stochastic, IsUnbiasedOverManyCalls) {
+class StochasticFormats : public ::testing::TestWithParam<ElementFormat> {
+ protected:
+  Codec codec(int block = 128, ScaleType scale = ScaleType::kBfloat16) const {
+    return Codec({.element = GetParam(), .block = block, .scale = scale});
+  }
+  double number_at(const Bytes& encoded, std::int64_t i) const {
+    const auto number =
+        oracle_.numbers[static_cast<std::size_t>(code_at(encoded, i, oracle_.bits))];
+    EXPECT_TRUE(number.has_value()) << "a code that encoders must not write";
+    return number.value_or(NAN);
+  }
+  /// The numbers next to `y` that codes stand for, below and above; twice `y` where one is there.
+  std::pair<double, double> neighbours(double y) const {
+    double below = -oracle_.largest;
+    double above = oracle_.largest;
+    for (const std::optional<double>& number : oracle_.numbers) {
+      if (number && *number <= y) below = std::max(below, *number);
+      if (number && *number >= y) above = std::min(above, *number);
+    }
+    return {below, above};
+  }
+
+  const ElementOracle oracle_ = element_oracle(GetParam());
+};
+
+TEST_P(StochasticFormats, IsUnbiasedOverManyCalls) {
   constexpr int kTrials = 20000;
-  const Codec codec({.block = 32});
-  // A scale of exactly 1; distances to the code below from none to nearly all.
+  const Codec some = codec(32);
+  // A scale of exactly 1; distances to the code below from none to nearly all, in every binade.
   std::vector<float> x(32);
-  for (std::size_t i = 0; i < 32; ++i) x[i] = static_cast<float>(i) / 32.0f - 7.0f * (i % 2);
-  x[0] = 127.0f;
+  for (std::size_t i = 0; i < 32; ++i) {
+    const double part = static_cast<double>(i * i) / 1024 * (i % 2 == 0 ? 1 : -1);
+    x[i] = static_cast<float>(part * oracle_.largest);
+  }
+  x[0] = static_cast<float>(oracle_.largest);
   std::vector<double> sum(32);
   for (std::uint32_t trial = 0; trial < kTrials; ++trial) {
-    const Bytes encoded = encode(codec, to_bytes(x), kFloat32, rounding(trial));
-    for (std::size_t i = 0; i < 32; ++i) sum[i] += static_cast<std::int8_t>(encoded[i]);
+    const Bytes encoded = encode(some, to_bytes(x), kFloat32, rounding(trial));
+    for (std::size_t i = 0; i < 32; ++i) sum[i] += number_at(encoded, static_cast<std::int64_t>(i));
   }
   for (std::size_t i = 0; i < 32; ++i) {
-    const double distance = x[i] - std::floor(x[i]);
-    const double deviation = std::sqrt(distance * (1 - distance) / kTrials);
+    const auto [below, above] = neighbours(x[i]);
+    const double deviation = std::sqrt((x[i] - below) * (above - x[i]) / kTrials);
     EXPECT_LE(std::abs(sum[i] / kTrials - x[i]), 5 * deviation) << x[i];
   }
 }
 
-TEST(Stochastic, TakesOnlyTheTwoNeighboursAndStaysInRange) {
-  const Codec codec({.block = 64, .scale = ScaleType::kFloat32});
+TEST_P(StochasticFormats, TakesOnlyTheTwoNeighboursAndStaysInRange) {
+  const Codec some = codec(64, ScaleType::kFloat32);
   for (unsigned seed = 0; seed < 200; ++seed) {
     const Bytes input = make_input(Family::kNormal, kFloat32, 64, seed);
     const std::vector<float> x = to_floats(input, kFloat32);
-    const Bytes encoded = encode(codec, input, kFloat32, rounding(seed));
+    const Bytes encoded = encode(some, input, kFloat32, rounding(seed));
     float scale;
-    std::memcpy(&scale, encoded.data() + 64, 4);
+    std::memcpy(&scale, encoded.data() + encoded.size() - 4, 4);
     for (std::size_t i = 0; i < 64; ++i) {
-      const int code = static_cast<std::int8_t>(encoded[i]);
-      EXPECT_LE(std::abs(code), 127);
-      EXPECT_LT(std::abs(code - x[i] / static_cast<double>(scale)), 1.0 + 1e-4);
+      const double y = x[i] / static_cast<double>(scale);
+      const auto [below, above] = neighbours(y);
+      const double number = number_at(encoded, static_cast<std::int64_t>(i));
+      // A quotient so near a number that its rounding crosses it may take the next one.
+      EXPECT_TRUE(number == below || number == above ||
+                  std::min(y - below, above - y) < oracle_.largest * 0x1p-22)
+          << y << " became " << number;
     }
   }
 }
+
+TEST_P(StochasticFormats, KeepsTheContractForZerosAndNan) {
+  const Bytes zeros = make_input(Family::kZeros, kFloat32, 300, 1);
+  EXPECT_EQ(encode(codec(), zeros, kFloat32, rounding()), encode(codec(), zeros, kFloat32));
+  std::vector<float> x(300, 1.0f);
+  x[5] = NAN;
+  x[290] = INFINITY;
+  const Bytes encoded = encode(codec(), to_bytes(x), kFloat32, rounding());
+  const std::vector<float> y = decode(codec(), encoded, 300);
+  EXPECT_EQ(bits(y[0]), 0x7fc00000u);
+  EXPECT_FALSE(std::isnan(y[128]));
+  EXPECT_EQ(bits(y[299]), 0x7fc00000u);
+}
+
+TEST_P(StochasticFormats, IsTheSameOnEveryIsaAndForEveryType) {
+  const BlockFormat format = codec().format();
+  for (const DataType type : kTypes) {
+    const Bytes input = make_input(Family::kEveryExponent, type, 5000, 2);
+    const Bytes expected = encode(Codec(format, CpuIsa::kScalar), input, type, rounding());
+    for (const CpuIsa isa : supported_isas()) {
+      EXPECT_EQ(encode(Codec(format, isa), input, type, rounding()), expected) << to_string(isa);
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Format, StochasticFormats, ::testing::ValuesIn(kElements),
+                         [](const auto& info) { return std::string(to_string(info.param)); });
 
 TEST(Stochastic, RepeatsForEqualFieldsAndDiffersForOthers) {
   const Codec codec({});
@@ -127,30 +189,6 @@ TEST(Stochastic, FollowsItsFormulaFromAnyFirstElement) {
       const double uniform = (words.word[element % 4] >> 8) / 16777216.0;
       EXPECT_EQ(static_cast<std::int8_t>(encoded[static_cast<std::size_t>(i)]),
                 uniform < 0.75 ? 1 : 0);
-    }
-  }
-}
-
-TEST(Stochastic, KeepsTheContractForZerosAndNan) {
-  const Codec codec({});
-  const Bytes zeros = make_input(Family::kZeros, kFloat32, 300, 1);
-  EXPECT_EQ(encode(codec, zeros, kFloat32, rounding()), encode(codec, zeros, kFloat32));
-  std::vector<float> x(300, 1.0f);
-  x[5] = NAN;
-  x[290] = INFINITY;
-  const Bytes encoded = encode(codec, to_bytes(x), kFloat32, rounding());
-  const std::vector<float> y = decode(codec, encoded, 300);
-  EXPECT_EQ(bits(y[0]), 0x7fc00000u);
-  EXPECT_FALSE(std::isnan(y[128]));
-  EXPECT_EQ(bits(y[299]), 0x7fc00000u);
-}
-
-TEST(Stochastic, IsTheSameOnEveryIsaAndForEveryType) {
-  for (const DataType type : kTypes) {
-    const Bytes input = make_input(Family::kEveryExponent, type, 5000, 2);
-    const Bytes expected = encode(Codec({}, CpuIsa::kScalar), input, type, rounding());
-    for (const CpuIsa isa : supported_isas()) {
-      EXPECT_EQ(encode(Codec({}, isa), input, type, rounding()), expected) << to_string(isa);
     }
   }
 }

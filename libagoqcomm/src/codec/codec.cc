@@ -85,8 +85,15 @@ const KernelTable* find_kernels(const BlockFormat& format, CpuIsa isa) {
                                              "'; use the default, which it has");
   }
 #if defined(__x86_64__)
-  if (isa == CpuIsa::kAvx512) return avx512_kernels(format.element, format.block);
-  if (isa == CpuIsa::kAvx2) return avx2_kernels(format.element, format.block);
+  switch (format.element) {
+#define AGOQ_FORMAT(enumerator, name, bits, type)                          \
+  case ElementFormat::enumerator:                                          \
+    if (isa == CpuIsa::kAvx512) return avx512_kernels<type>(format.block); \
+    if (isa == CpuIsa::kAvx2) return avx2_kernels<type>(format.block);     \
+    break;
+#include "format/formats.def"
+#undef AGOQ_FORMAT
+  }
 #endif
   return scalar_kernels(format.element, format.block);
 }

@@ -50,9 +50,12 @@ struct KernelTable {
                                       MutableEncodedBlocks out, void* values);
 };
 
-// One function a file under cpu/.
+// Under cpu/. Those of an ISA are specialised for each format of formats.def, two formats a file at
+// most, since they take the compiler long.
 const KernelTable* scalar_kernels(ElementFormat format, int block);
-const KernelTable* avx2_kernels(ElementFormat format, int block);
-const KernelTable* avx512_kernels(ElementFormat format, int block);
+template <class Format>
+const KernelTable* avx2_kernels(int block);
+template <class Format>
+const KernelTable* avx512_kernels(int block);
 
 }  // namespace agoq

@@ -14,16 +14,19 @@ target_sources(agoqcomm PRIVATE
   ${CMAKE_CURRENT_LIST_DIR}/wire_layout.cc
   ${CMAKE_CURRENT_LIST_DIR}/cpu/scalar.cc)
 
-# Each ISA's file alone is compiled for that ISA; codec.cc calls into it only where the CPU has it.
+# Each ISA's files alone are compiled for that ISA; codec.cc calls into them only where the CPU has it.
 if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64|amd64)$")
-  target_sources(agoqcomm PRIVATE
-    ${CMAKE_CURRENT_LIST_DIR}/cpu/avx2.cc
-    ${CMAKE_CURRENT_LIST_DIR}/cpu/avx512.cc)
-  set_source_files_properties(${CMAKE_CURRENT_LIST_DIR}/cpu/avx2.cc
-    PROPERTIES COMPILE_OPTIONS "-mavx2;-mf16c;-mfma")
+  set(agoq_avx2_options "-mavx2;-mf16c;-mfma")
   # gcc 12 takes its own header's undefined vectors for a mistake of ours (its PR 105593).
-  set_source_files_properties(${CMAKE_CURRENT_LIST_DIR}/cpu/avx512.cc PROPERTIES COMPILE_OPTIONS
+  set(agoq_avx512_options
     "-mavx2;-mf16c;-mavx512f;-mavx512bw;-mavx512vl;-mavx512dq;$<$<CXX_COMPILER_ID:GNU>:-Wno-maybe-uninitialized>")
+  foreach(isa avx2 avx512)
+    foreach(formats int8 four_bits six_bits)
+      set(source ${CMAKE_CURRENT_LIST_DIR}/cpu/${isa}_${formats}.cc)
+      target_sources(agoqcomm PRIVATE ${source})
+      set_source_files_properties(${source} PROPERTIES COMPILE_OPTIONS "${agoq_${isa}_options}")
+    endforeach()
+  endforeach()
 endif()
 
 # One .cu a kernel family. The static runtime's symbols stay inside the library.

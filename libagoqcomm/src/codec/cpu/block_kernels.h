@@ -8,7 +8,8 @@
 //             magnitudes' largest
 //   Element:  kBits, kMax, Codes (kLanes codes in a register), quantize, numbers
 //             (that codes stand for, before the scale), load, store of a group of 4 registers, or
-//             of a block's 2
+//             of a block's 2; kCompact, for loops that are unrolled less and sums that are not
+//             inlined, which takes the compiler a fifth of the time
 //
 // Encoders take four blocks at a time: first the magnitudes of all four, then their scales at once,
 // then the codes. The elements are read again for that, from L1, which costs less than to wait for
@@ -48,6 +49,9 @@ struct BlockKernels {
   using Chunk = Vector[kChunk];
   /// Vectors whose codes are stored together.
   static constexpr int kGroup = std::min(kVectors, 4);
+  /// Vectors, and groups of them, in the body of a loop.
+  static constexpr int kSpan = Element::kCompact ? kGroup : std::min(kVectors, 16);
+  static constexpr int kGroups = Element::kCompact ? 1 : std::min(kVectors / kGroup, 16);
   static constexpr int kBlocksAtOnce = 4;
 
   template <DataType kType>
@@ -80,28 +84,7 @@ struct BlockKernels {
     return Isa::mul(Element::numbers(Element::load(codes + vector * kVectorCodeBytes)), scale);
   }
 
-  /// Codes come as a rule from a message that another core has just written.
-  AGOQ_INLINE void prefetch_codes(const std::uint8_t* codes) {
-    constexpr int kAhead = 2048;
-    AGOQ_UNROLL
-    for (int i = 0; i < kCodeBytes; i += kLineBytes) __builtin_prefetch(codes + kAhead + i);
-  }
-
   // --- encoding -------------------------------------------------------------------------------
-
-  /// The scales of blocks b, b + 1, ..., of which `largest` holds the magnitudes.
-  template <DataType kType, int kCount>
-  AGOQ_INLINE FourScales scale_blocks(const Magnitude (&largest)[kCount], std::int64_t b,
-                                      MutableEncodedBlocks out) {
-    __m128i rows[4];
-    for (int g = 0; g < 4; ++g) rows[g] = Isa::template fold<kType>(largest[g % kCount]);
-    const FourScales scales =
-        make_four_scales(largest_of_rows(rows), Element::kMax, out.scale_type);
-    for (int g = 0; g < kCount; ++g) {
-      store_scale(out.scales, b + g, out.scale_type, scales.scale[g]);
-    }
-    return scales;
-  }
 
   template <DataType kType, int kCount>
   AGOQ_INLINE void encode_blocks(const void* values, std::int64_t b, MutableEncodedBlocks out,
@@ -121,7 +104,7 @@ struct BlockKernels {
       }
       largest[g] = Isa::template max_of<kType>(ways[0], ways[1]);
     }
-    const FourScales scales = scale_blocks<kType, kCount>(largest, b, out);
+    const FourScales scales = scale_blocks<Isa, kType>(largest, Element::kMax, b, out);
     for (int g = 0; g < kCount; ++g) {
       std::uint8_t* codes = block_at(out.codes, (b + g) * kCodeBytes);
       if (scales.zero_codes >> g & 1) [[unlikely]] {
@@ -130,15 +113,17 @@ struct BlockKernels {
       }
       const std::uint8_t* from = values_of<kType>(values, b + g);
       const Vector inverse = Isa::broadcast(scales.inverse[g]);
-      AGOQ_UNROLL
-      for (int i = 0; i < kVectors; i += kGroup) {
-        Codes group[kGroup];
+      for (int span = 0; span < kVectors; span += kGroups * kGroup) {
         AGOQ_UNROLL
-        for (int j = 0; j < kGroup; ++j) {
-          group[j] = Element::quantize(
-              Isa::template load<kType>(from + (i + j) * kVectorBytes<kType>), inverse);
+        for (int i = span; i < span + kGroups * kGroup; i += kGroup) {
+          Codes group[kGroup];
+          AGOQ_UNROLL
+          for (int j = 0; j < kGroup; ++j) {
+            group[j] = Element::quantize(
+                Isa::template load<kType>(from + (i + j) * kVectorBytes<kType>), inverse);
+          }
+          Element::store(group, codes + i * kVectorCodeBytes);
         }
-        Element::store(group, codes + i * kVectorCodeBytes);
       }
     }
   }
@@ -160,15 +145,17 @@ struct BlockKernels {
     for (std::int64_t b = blocks.first; b < blocks.end; ++b) {
       const Vector scale = Isa::broadcast(load_scale(in.scales, b, in.scale_type));
       const std::uint8_t* codes = block_at(in.codes, b * kCodeBytes);
-      prefetch_codes(codes);
+      prefetch_codes<kCodeBytes>(codes);
       std::uint8_t* to = values_of<kType>(values, b);
-      AGOQ_UNROLL
-      for (int i = 0; i < kVectors; ++i) {
-        const Vector x = decode_vector(codes, i, scale);
-        if constexpr (kStreamed) {
-          Isa::template stream<kType>(to + i * kVectorBytes<kType>, x);
-        } else {
-          Isa::template store<kType>(to + i * kVectorBytes<kType>, x);
+      for (int span = 0; span < kVectors; span += kSpan) {
+        AGOQ_UNROLL
+        for (int i = span; i < span + kSpan; ++i) {
+          const Vector x = decode_vector(codes, i, scale);
+          if constexpr (kStreamed) {
+            Isa::template stream<kType>(to + i * kVectorBytes<kType>, x);
+          } else {
+            Isa::template store<kType>(to + i * kVectorBytes<kType>, x);
+          }
         }
       }
     }
@@ -196,32 +183,25 @@ struct BlockKernels {
       }
       const Vector scale = Isa::broadcast(load_scale(in.scales, b, in.scale_type));
       const std::uint8_t* codes = block_at(in.codes, b * kCodeBytes);
-      AGOQ_UNROLL
-      for (int i = 0; i < kVectors; ++i) {
-        std::uint8_t* to = sum + i * kVectorBytes<kType>;
-        const Vector x = Isa::add(Isa::template load<kType>(to), decode_vector(codes, i, scale));
-        Isa::template store<kType>(to, Isa::canonical(x));
+      for (int span = 0; span < kVectors; span += kSpan) {
+        AGOQ_UNROLL
+        for (int i = span; i < span + kSpan; ++i) {
+          std::uint8_t* to = sum + i * kVectorBytes<kType>;
+          const Vector x = Isa::add(Isa::template load<kType>(to), decode_vector(codes, i, scale));
+          Isa::template store<kType>(to, Isa::canonical(x));
+        }
       }
     }
   }
 
   // --- sums -----------------------------------------------------------------------------------
 
-  /// Whether a product of a code and the scale is exact and far from the ends of fp32's range. Then
-  /// one fused operation adds it to the same bits as multiplying, then adding. Elsewhere it must
-  /// not be used: a product past the range must become infinite as the decoded piece would.
-  AGOQ_INLINE bool is_exact(float scale, ScaleType type) {
-    constexpr std::uint32_t kFirst = bits(kSmallestScale);
-    constexpr std::uint32_t kEnd = bits(0x1p100f);
-    return type == ScaleType::kBfloat16 && bits(scale) - kFirst < kEnd - kFirst;
-  }
-
   template <bool kAdd>
   AGOQ_INLINE void take_codes(EncodedBlocks in, std::int64_t b, int first, Chunk& sum) {
     const float block_scale = load_scale(in.scales, b, in.scale_type);
     const Vector scale = Isa::broadcast(block_scale);
     const std::uint8_t* codes = block_at(in.codes, b * kCodeBytes);
-    prefetch_codes(codes);
+    prefetch_codes<kCodeBytes>(codes);
     if (kAdd && is_exact(block_scale, in.scale_type)) [[likely]] {
       AGOQ_UNROLL
       for (int i = 0; i < kChunk; ++i) {
@@ -267,6 +247,21 @@ struct BlockKernels {
   /// Vectors first, first + 1, ... of block b, in rank order.
   template <DataType kType>
   AGOQ_INLINE void sum_chunk(const SumOfPieces& pieces, std::int64_t b, int first, Chunk& sum) {
+    if constexpr (Element::kCompact) {
+      sum_chunk_apart(pieces, b, first, sum);
+    } else {
+      sum_chunk_here<kType>(pieces, b, first, sum);
+    }
+  }
+
+  [[gnu::noinline]] static void sum_chunk_apart(const SumOfPieces& pieces, std::int64_t b,
+                                                int first, Chunk& sum) {
+    sum_chunk_here<DataType::kFloat32>(pieces, b, first, sum);
+  }
+
+  template <DataType kType>
+  AGOQ_INLINE void sum_chunk_here(const SumOfPieces& pieces, std::int64_t b, int first,
+                                  Chunk& sum) {
     // Of the first two the owner's comes first, since a + b is b + a and codes are added faster.
     const int start = pieces.own_rank == 1 ? 1 : 0;
     take_piece<kType, false>(pieces, start, b, first, sum);
@@ -326,19 +321,21 @@ struct BlockKernels {
                               std::uint8_t* to) {
     const Vector scales = Isa::broadcast(scale);
     const Vector inverses = Isa::broadcast(inverse);
-    AGOQ_UNROLL
-    for (int i = 0; i < kVectors; i += kGroup) {
-      Codes group[kGroup];
+    for (int span = 0; span < kVectors; span += kGroups * kGroup) {
       AGOQ_UNROLL
-      for (int j = 0; j < kGroup; ++j) {
-        group[j] = Element::quantize(Isa::template load<DataType::kFloat32>(x + (i + j) * kLanes),
-                                     inverses);
-        if constexpr (kStore) {
-          Isa::template store<kType>(to + (i + j) * kVectorBytes<kType>,
-                                     Isa::mul(Element::numbers(group[j]), scales));
+      for (int i = span; i < span + kGroups * kGroup; i += kGroup) {
+        Codes group[kGroup];
+        AGOQ_UNROLL
+        for (int j = 0; j < kGroup; ++j) {
+          group[j] = Element::quantize(Isa::template load<DataType::kFloat32>(x + (i + j) * kLanes),
+                                       inverses);
+          if constexpr (kStore) {
+            Isa::template store<kType>(to + (i + j) * kVectorBytes<kType>,
+                                       Isa::mul(Element::numbers(group[j]), scales));
+          }
         }
+        Element::store(group, codes + i * kVectorCodeBytes);
       }
-      Element::store(group, codes + i * kVectorCodeBytes);
     }
   }
 
@@ -363,7 +360,7 @@ struct BlockKernels {
       }
       largest[g] = Isa::template max_of<DataType::kFloat32>(ways[0], ways[1]);
     }
-    const FourScales scales = scale_blocks<DataType::kFloat32, kCount>(largest, b, out);
+    const FourScales scales = scale_blocks<Isa, DataType::kFloat32>(largest, Element::kMax, b, out);
     for (int g = 0; g < kCount; ++g) {
       // A NaN has no code.
       if (scales.zero_codes >> g & 1) [[unlikely]]

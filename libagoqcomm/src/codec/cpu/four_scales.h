@@ -9,6 +9,8 @@
 #include <cstdint>
 
 #include "agoqcomm/block_format.h"
+#include "agoqcomm/types.h"
+#include "codec/encoded_blocks.h"
 #include "format/scale.h"
 
 namespace agoq {
@@ -53,6 +55,29 @@ static inline __attribute__((always_inline)) FourScales make_four_scales(__m128i
   _mm_store_ps(scales.inverse, inverse);
   scales.zero_codes = _mm_movemask_ps(_mm_castsi128_ps(none));
   return scales;
+}
+
+/// The scales of blocks b, b + 1, ..., of which `largest` holds the magnitudes.
+template <class Isa, DataType kType, int kCount>
+static inline __attribute__((always_inline)) FourScales
+scale_blocks(const typename Isa::Magnitude (&largest)[kCount], float code_max, std::int64_t b,
+             MutableEncodedBlocks out) {
+  __m128i rows[4];
+  for (int g = 0; g < 4; ++g) rows[g] = Isa::template fold<kType>(largest[g % kCount]);
+  const FourScales scales = make_four_scales(largest_of_rows(rows), code_max, out.scale_type);
+  for (int g = 0; g < kCount; ++g) {
+    store_scale(out.scales, b + g, out.scale_type, scales.scale[g]);
+  }
+  return scales;
+}
+
+/// Whether a product of a code and the scale is exact and far from the ends of fp32's range. Then
+/// one fused operation adds it to the same bits as multiplying, then adding. Elsewhere it must
+/// not be used: a product past the range must become infinite as the decoded piece would.
+static inline __attribute__((always_inline)) bool is_exact(float scale, ScaleType type) {
+  constexpr std::uint32_t kFirst = bits(kSmallestScale);
+  constexpr std::uint32_t kEnd = bits(0x1p100f);
+  return type == ScaleType::kBfloat16 && bits(scale) - kFirst < kEnd - kFirst;
 }
 
 }  // namespace agoq

@@ -37,4 +37,12 @@ inline __attribute__((always_inline)) void prefetch_next_run(const std::uint8_t*
   }
 }
 
+/// Codes come as a rule from a message that another core has just written.
+template <int kCodeBytes>
+inline __attribute__((always_inline)) void prefetch_codes(const std::uint8_t* codes) {
+  constexpr int kAhead = 2048;
+#pragma GCC unroll 16
+  for (int i = 0; i < kCodeBytes; i += kLineBytes) __builtin_prefetch(codes + kAhead + i);
+}
+
 }  // namespace agoq
