@@ -95,9 +95,12 @@ class Soak {
       Communicator communicator(std::move(transport), plan.options);
       std::mt19937_64 random(seed_ * 1000 + group);
       const int calls = calls_ / static_cast<int>(plans_.size());
+      std::uint64_t calls_of_all = 0;  // By which stochastic rounding draws.
       for (int number = 0; number < calls; ++number) {
         const SoakCall call = random_call(random, plan.size);
-        if (!check(communicator, plan, call, static_cast<std::uint64_t>(number))) {
+        const bool right = check(communicator, plan, call, calls_of_all);
+        if (call.operation != Operation::kSend) ++calls_of_all;
+        if (!right) {
           fail("group " + std::to_string(group) + ", rank " + std::to_string(communicator.rank()) +
                ", call " + std::to_string(number) + ": " + call.describe() + " differs");
           communicator.abort("a result was wrong");
@@ -179,6 +182,13 @@ class Soak {
                                 with);
         return out;
       }
+      case Operation::kSend:
+        if (rank == call.root) {
+          communicator.send(in.data(), call.total(), call.type, call.receiver(communicator.size()));
+        }
+        if (rank != call.receiver(communicator.size())) return {};
+        communicator.receive(out.data(), call.total(), call.type, call.root);
+        return out;
       default:
         communicator.barrier();
         return {};

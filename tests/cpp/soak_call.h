@@ -12,8 +12,8 @@
 #include "agoqcomm/options.h"
 #include "codec/values.h"
 #include "codec_inputs.h"
-#include "collective/exact_reduce.h"
 #include "contract_oracle.h"
+#include "plain_reduce.h"
 
 namespace agoq::testing {
 
@@ -39,6 +39,8 @@ struct SoakCall {
     for (int before = 0; before < rank; ++before) sum += counts[before];
     return sum;
   }
+  /// Of a send, whose sender is the root.
+  int receiver(int size) const { return (root + 1) % size; }
   std::string describe() const {
     return std::string(to_string(operation)) + " of " + std::to_string(total()) + " " +
            std::string(to_string(type)) + ", " + std::string(to_string(op)) + ", root " +
@@ -57,7 +59,7 @@ inline SoakCall random_call(std::mt19937_64& random, int size) {
       Operation::kAllReduce,     Operation::kAllReduce, Operation::kAllReduce,
       Operation::kReduceScatter, Operation::kAllGather, Operation::kBroadcast,
       Operation::kReduce,        Operation::kGather,    Operation::kScatter,
-      Operation::kAllToAll,      Operation::kBarrier};
+      Operation::kAllToAll,      Operation::kBarrier,   Operation::kSend};
   constexpr std::array kSoakTypes = {DataType::kFloat32,  DataType::kFloat32, DataType::kBfloat16,
                                      DataType::kBfloat16, DataType::kFloat16, DataType::kFloat64,
                                      DataType::kInt32,    DataType::kUint8};
@@ -96,7 +98,7 @@ inline Bytes soak_input(const SoakCall& call, int rank) {
   return bytes;
 }
 
-/// What rank `rank` ends up with. `number` counts the group's calls from 0.
+/// What rank `rank` ends up with. `number` counts the calls of the whole group from 0.
 class SoakReference {
  public:
   SoakReference(const Options& options, const SoakCall& call, int size, std::uint64_t number)
@@ -134,6 +136,8 @@ class SoakReference {
       }
       case Operation::kBroadcast:
         return inputs_[call_.root];
+      case Operation::kSend:
+        return rank == call_.receiver(size_) ? inputs_[call_.root] : Bytes();
       case Operation::kScatter:
         return piece(call_.root, offset, own);
       case Operation::kAllToAll: {
@@ -170,12 +174,8 @@ class SoakReference {
 
   Bytes exact_sum(std::int64_t offset, std::int64_t count) const {
     std::vector<Bytes> pieces;
-    std::vector<const void*> pointers;
     for (int rank = 0; rank < size_; ++rank) pieces.push_back(piece(rank, offset, count));
-    for (const Bytes& bytes : pieces) pointers.push_back(bytes.data());
-    Bytes out(pieces[0].size());
-    exact_reduce(pointers, count, call_.type, call_.op, call_.factor, size_, out.data());
-    return out;
+    return plain_reduce(pieces, call_.type, call_.op, call_.factor);
   }
 
   Bytes gathered(int from) const {
