@@ -180,7 +180,7 @@ def test_all_that_is_not_recognised_is_listed_and_nothing_changed() -> None:
 
 
 def test_a_policy_that_keeps_everything_changes_nothing() -> None:
-    model = nn.Sequential(nn.RMSNorm(WIDTH), Gated(F.silu, 0), nn.Conv1d(1, 1, 1))
+    model = nn.Sequential(nn.RMSNorm(WIDTH), Gated(F.silu, 0), nn.Conv1d(1, 1, 1), Attention())
     assert wrap_(model, Policy.exact()) == {}
 
 

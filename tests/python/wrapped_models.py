@@ -49,6 +49,52 @@ def hugging_face(family: str, layers: int = 2, **options: object) -> nn.Module:
     return getattr(transformers, f"{family}ForCausalLM")(config)
 
 
+class Functional(nn.Module):
+    """An MLP whose activation function is no module."""
+
+    def __init__(
+        self, function: Callable[..., torch.Tensor] = F.gelu, dropout: float = 0.0
+    ) -> None:
+        super().__init__()
+        self.c_fc, self.c_proj = nn.Linear(WIDTH, 4 * WIDTH), nn.Linear(4 * WIDTH, WIDTH)
+        self.drop, self._function = nn.Dropout(dropout), function
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.drop(self.c_proj(self._function(self.c_fc(x))))
+
+
+class Gpt(nn.Module):
+    """A layer with LayerNorm, biases, dropout, no rotary positions."""
+
+    def __init__(self, mlp: nn.Module) -> None:
+        super().__init__()
+        self.ln_1, self.ln_2 = nn.LayerNorm(WIDTH), nn.LayerNorm(WIDTH)
+        self.attn = nn.ModuleDict(
+            {"qkv": nn.Linear(WIDTH, 3 * WIDTH), "out": nn.Linear(WIDTH, WIDTH)}
+        )
+        self.mlp = mlp
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        q, k, v = (
+            part.unflatten(-1, (HEADS, -1)).transpose(1, 2)
+            for part in self.attn["qkv"](self.ln_1(x)).chunk(3, -1)
+        )
+        mixed = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        x = x + self.attn["out"](mixed.transpose(1, 2).flatten(2))
+        return x + self.mlp(self.ln_2(x))
+
+
+def sequential(dropout: float = 0.0) -> nn.Module:
+    """Return an MLP that drops twice."""
+    return nn.Sequential(
+        nn.Linear(WIDTH, 4 * WIDTH),
+        nn.GELU(),
+        nn.Dropout(dropout),
+        nn.Linear(4 * WIDTH, WIDTH),
+        nn.Dropout(dropout),
+    )
+
+
 def tokens(length: int = LENGTH) -> torch.Tensor:
     return torch.randint(1, 64, (BATCH, length), generator=torch.Generator().manual_seed(1))
 

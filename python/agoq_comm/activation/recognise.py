@@ -12,6 +12,7 @@ from agoq_comm.activation.fused.layers import (
     Formats,
     FusedActivation,
     FusedAttention,
+    FusedDropout,
     FusedLayer,
     FusedLinear,
     FusedMlp,
@@ -25,7 +26,7 @@ from agoq_comm.activation.recognise_norm import norm_of
 
 # They save next to nothing, or what nobody can compute again, or store it encoded themselves.
 _LEFT_ALONE = {
-    "Embedding", "EmbeddingBag", "Dropout", "Identity", "Flatten", "Unflatten", "Softmax",
+    "Embedding", "EmbeddingBag", "Identity", "Flatten", "Unflatten", "Softmax",
     "ColumnParallelLinear", "RowParallelLinear", "VocabParallelEmbedding",
 }  # fmt: skip
 # Large enough for any rule about sizes.
@@ -74,6 +75,9 @@ def recognise(model: nn.Module, policy: Policy) -> list[Replacement]:
     search.visit("", model, ())
     if search.unknown:
         raise NotRecognised(search.unknown)
+    # What the others store exactly follows the policy only in so far as it stores anything.
+    if all(replacement.settings is None for replacement in search.found):
+        return []
     return search.found
 
 
@@ -81,6 +85,7 @@ class _Search:
     def __init__(self, policy: Policy) -> None:
         self._policy = policy
         self._seen: set[nn.Module] = set()
+        self._mlps: set[nn.Module] = set()
         self.found: list[Replacement] = []
         self.unknown: list[tuple[str, str]] = []
 
@@ -97,7 +102,8 @@ class _Search:
         if not self._recognised(name, module, types) and not list(module.children()):
             self._leaf(name, module, types)
         for child_name, child in module.named_children():
-            if not (self._replaced(module) and activation_of(child)):
+            # A fused MLP calls no module for its activation function.
+            if module not in self._mlps or activation_of(child) is None:
                 self.visit(f"{name}.{child_name}" if name else child_name, child, types)
 
     def _recognised(self, name: str, module: nn.Module, types: tuple[type, ...]) -> bool:
@@ -108,6 +114,10 @@ class _Search:
                 return True
             formats = Formats(self._policy, name, types, module.in_features)
             self._add(name, module, FusedLinear, formats, formats, "linear")
+            return True
+        if type(module) is nn.Dropout:
+            if not module.inplace:
+                self.found.append(Replacement(name, module, FusedDropout, None, "dropout"))
             return True
         spec = norm_of(module)
         if isinstance(spec, str):
@@ -136,7 +146,8 @@ class _Search:
             formats = Formats(self._policy, name, types)
             gated = "gated " if form.gate is not None or len(form.first) == 2 else ""
             mlp = MlpSettings(form, formats)
-            self._add(name, module, FusedMlp, mlp, formats, f"{gated}{form.kind} MLP")
+            if self._add(name, module, FusedMlp, mlp, formats, f"{gated}{form.kind} MLP"):
+                self._mlps.add(module)
         elif not isinstance(module, CONTAINERS) and 2 <= _linears(module) <= 3:
             # If it is attention, one layer projects to several of Q, K and V: views of its output.
             self.found.append(Replacement(name, module, FusedAttention, None, "attention"))
@@ -157,15 +168,10 @@ class _Search:
         settings: Any,
         formats: Formats,
         description: str,
-    ) -> None:
+    ) -> bool:
         if formats.quantizes():
             self.found.append(Replacement(name, module, mixin, settings, description))
-
-    def _replaced(self, module: nn.Module) -> bool:
-        """Tell whether it is an MLP that calls no module for its activation function."""
-        return bool(self.found) and any(
-            r.module is module and r.mixin is FusedMlp for r in reversed(self.found)
-        )
+        return formats.quantizes()
 
     def _unknown(self, name: str, module: nn.Module, types: tuple[type, ...], reason: str) -> None:
         dtype = next((p.dtype for p in module.parameters()), torch.float32)

@@ -15,6 +15,7 @@ from torch.nn.modules import module as torch_module
 
 from agoq_comm.activation.formats import Format
 from agoq_comm.activation.fused import attention, mlp, norm
+from agoq_comm.activation.fused.dropout import dropout
 from agoq_comm.activation.fused.linear import linear
 from agoq_comm.activation.fused.recipe import AsItIs, Recipe, attach, recipe_of, store
 from agoq_comm.activation.packed import QUANTIZABLE
@@ -182,6 +183,22 @@ class FusedActivation(FusedLayer):
         return mlp.activation(x, kind, fmt, formats.recompute)
 
 
+class FusedDropout(FusedLayer):
+    """Dropout that saves a bit for each element."""
+
+    _agoq: None
+    p: float
+    training: bool
+
+    def forward(self, *inputs: Any, **options: Any) -> Any:
+        """Drop elements."""
+        x = _only(inputs, options)
+        used = x is not None and x.requires_grad and self.training and 0.0 < self.p < 1.0
+        if x is None or not used:
+            return super().forward(*inputs, **options)  # type: ignore[misc]
+        return dropout(x, self.p, recipe_of(x))
+
+
 @dataclass(frozen=True)
 class MlpForm:
     """What the forward of an MLP computes, with the names of its modules.
@@ -277,7 +294,7 @@ class FusedAttention(FusedLayer):
             return super().forward(*inputs, **options)  # type: ignore[misc]
 
 
-MIXINS = (FusedLinear, FusedNorm, FusedActivation, FusedMlp, FusedAttention)
+MIXINS = (FusedLinear, FusedNorm, FusedActivation, FusedDropout, FusedMlp, FusedAttention)
 
 
 def _has_hooks(module: nn.Module) -> bool:

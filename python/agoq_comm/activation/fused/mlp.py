@@ -58,7 +58,7 @@ class _Activated(Method):
         self.stored, self.kind = stored, kind
 
     def compute(self, *sources: Any) -> torch.Tensor:
-        return ACTIVATIONS[self.kind].forward(self.stored.decode(sources[0]))
+        return ACTIVATIONS[self.kind].forward(self.stored.decode_early(sources[0]))
 
 
 class _Gated(Method):
@@ -67,7 +67,7 @@ class _Gated(Method):
         self.gate, self.up, self.kind = gate, up, kind
 
     def compute(self, *sources: Any) -> torch.Tensor:
-        gate, up = self.gate.decode(sources[0]), self.up.decode(sources[1])
+        gate, up = self.gate.decode_early(sources[0]), self.up.decode_early(sources[1])
         return ACTIVATIONS[self.kind].forward(gate) * up
 
 
@@ -120,7 +120,7 @@ class _Activation(torch.autograd.Function):
         (data,) = ctx.saved_tensors
         method: _Activated = ctx.method
         method.forget()
-        return ACTIVATIONS[method.kind].backward(grad, method.stored.decode(data)), None, None
+        return ACTIVATIONS[method.kind].backward(grad, method.stored.decode_last(data)), None, None
 
 
 class _GatedActivation(torch.autograd.Function):
@@ -137,9 +137,9 @@ class _GatedActivation(torch.autograd.Function):
         method: _Gated = ctx.method
         method.forget()
         act = ACTIVATIONS[method.kind]
-        gate = method.gate.decode(gate_data)
+        gate, up = method.gate.decode_last(gate_data), method.up.decode_last(up_data)
         grad_up = grad * act.forward(gate) if ctx.needs_input_grad[1] else None
         grad_gate = None
         if ctx.needs_input_grad[0]:
-            grad_gate = act.backward(grad * method.up.decode(up_data), gate)
+            grad_gate = act.backward(grad * up, gate)
         return grad_gate, grad_up, None, None, None

@@ -91,7 +91,7 @@ class _Output(Method):
 
     def compute(self, *sources: Any) -> torch.Tensor:
         data, weight, bias = sources
-        return self.spec.compute(self.stored.decode(data), weight, bias)
+        return self.spec.compute(self.stored.decode_early(data), weight, bias)
 
 
 def norm(
@@ -144,7 +144,7 @@ class _Norm(torch.autograd.Function):
         spec = method.spec
         stored = method.stored
         width = torch.Size(spec.shape).numel()
-        x = stored.decode(data).reshape(-1, width).to(torch.float32)
+        x = stored.decode_last(data).reshape(-1, width).to(torch.float32)
         grad = grad.reshape(-1, width).to(torch.float32)
         centred = spec.kind == "layer_norm"
         if centred:

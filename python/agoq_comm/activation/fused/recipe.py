@@ -79,12 +79,29 @@ class Stored:
     def __init__(self, packed: Packed, original: torch.Tensor) -> None:
         self.shape, self.dtype, self.format = packed.shape, packed.dtype, packed.format
         self._witness = _witness(original)
+        self._decoded: torch.Tensor | None = None
 
     def decode(self, data: torch.Tensor) -> torch.Tensor:
-        """Return the numbers, in a tensor of the caller's own."""
+        """Return the numbers, which nobody may change."""
+        if self._decoded is not None:
+            return self._decoded
         if self._witness is not None:
             self._witness.check()
         return dequantize(Packed(data, self.shape, self.dtype, self.format))
+
+    def decode_early(self, data: torch.Tensor) -> torch.Tensor:
+        """Return the numbers, and keep them for the backward pass of the layer that stored them."""
+        decoded = self.decode(data)
+        if not torch.compiler.is_compiling():
+            self._decoded = decoded
+        return decoded
+
+    def decode_last(self, data: torch.Tensor) -> torch.Tensor:
+        """Return the numbers, and let go of them: the backward pass of that layer has come."""
+        decoded = self.decode(data)
+        if not torch.compiler.is_compiling():
+            self._decoded = None
+        return decoded
 
 
 def store(x: torch.Tensor, fmt: Format) -> tuple[Stored, torch.Tensor]:
