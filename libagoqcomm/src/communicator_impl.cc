@@ -118,8 +118,9 @@ void Communicator::Impl::broadcast(const CallLabel& label, void* data, const Cal
           return TwoLevel::all_gather(transport, exchange, two_level_plan(running, counts), in,
                                       out);
         }
-        const std::int64_t numel = segment_numel(running);
-        if (is_relayed(transport.name(), topology_, exchange.value_bytes(running.count))) {
+        const std::int64_t bytes = exchange.value_bytes(running.count);
+        const std::int64_t numel = broadcast_segment_numel(segment_numel(running), bytes);
+        if (is_relayed(transport.name(), topology_, bytes)) {
           const ChunkPlan plan = ChunkPlan::balanced(running.count, size(), block(running), numel);
           return std::make_unique<RelayedBroadcast>(transport, exchange, plan, running.root, data);
         }

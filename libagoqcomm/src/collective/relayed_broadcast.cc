@@ -8,8 +8,12 @@
 namespace agoq {
 namespace {
 
-// Below, the second hop costs about what it saves.
-constexpr std::int64_t kLeastBytes = 1 << 20;
+// Below, the second hop costs about what it saves; docs/transports.md has the measurements.
+constexpr std::int64_t kLeastBytes = 512 << 10;
+
+// From here on messages are as long as in any other call.
+constexpr std::int64_t kLongBytes = 4 << 20;
+constexpr std::int64_t kSegmentsOfShort = 4;
 
 }  // namespace
 
@@ -17,6 +21,10 @@ bool is_relayed(std::string_view transport, const Topology& topology, std::int64
   if (topology.size() <= 2 || bytes < kLeastBytes) return false;
   if (transport == "shm" || transport == "inproc") return false;
   return transport != "auto" || topology.nodes() > 1;
+}
+
+std::int64_t broadcast_segment_numel(std::int64_t segment_numel, std::int64_t bytes) {
+  return bytes < kLongBytes ? segment_numel * kSegmentsOfShort : segment_numel;
 }
 
 RelayedBroadcast::RelayedBroadcast(Transport& transport, SegmentExchange& exchange, ChunkPlan plan,

@@ -20,6 +20,11 @@ namespace agoq {
 /// auto if they are all on one node.
 bool is_relayed(std::string_view transport, const Topology& topology, std::int64_t bytes);
 
+/// Elements of a broadcast's messages, relayed or not, where a segment has `segment_numel`. Nothing
+/// is computed while they travel, so that short broadcasts gain more from fewer messages than they
+/// lose by less overlap.
+std::int64_t broadcast_segment_numel(std::int64_t segment_numel, std::int64_t bytes);
+
 /// Not thread-safe.
 class RelayedBroadcast final : public FlatWindow {
  public:
