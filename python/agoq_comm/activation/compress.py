@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from types import TracebackType
 from typing import Any, NamedTuple
 
@@ -19,8 +20,29 @@ from agoq_comm.activation.store import Content, Saved, Store
 
 _PLAIN = (torch.Tensor, nn.Parameter, nn.Buffer)
 _MOST_DECISIONS = 4096
-# An exact tensor that is at most this part of its memory is copied, so that the rest is freed.
+# An exact tensor that is less than this part of its memory is copied, so that the rest is freed. Of
+# two halves both are saved as a rule: a copy of each would free nothing.
 _COPIED_PART = 0.5
+
+
+@functools.lru_cache(maxsize=_MOST_DECISIONS)
+def _record(
+    module: str,
+    tensor_class: str,
+    shape: tuple[int, ...],
+    dtype: torch.dtype,
+    original: int,
+    stored: int,
+    scales: int,
+    format: Format | None,
+    shared: bool,
+    reason: str,
+) -> Record:
+    """Make a record, or find the one of an earlier pass."""
+    name = None if format is None else str(format)
+    return Record(
+        module, tensor_class, shape, dtype, original, stored, scales, name, shared, reason
+    )
 
 
 class _Held(NamedTuple):
@@ -134,7 +156,7 @@ class Compression:
         elif size == 0 or tensor.is_neg() or tensor.is_conj():
             reason, copied = reason or "its bytes are not its numbers", False
         else:
-            copied = not reason or size <= _COPIED_PART * memory
+            copied = not reason or size < _COPIED_PART * memory
         if copied:
             layout = Layout.of(tensor)
             if layout.dense or layout.numel * tensor.dtype.itemsize <= memory:
@@ -149,19 +171,19 @@ class Compression:
         self, tensor: torch.Tensor, running: Running, tensor_class: str, held: _Held
     ) -> None:
         content = held.content
-        adds = content is not None and not held.shared
+        adds = content if content is not None and not held.shared else None
         self.accounting.saved(
-            Record(
-                module=running.name,
-                tensor_class=tensor_class,
-                shape=tuple(tensor.shape),
-                dtype=tensor.dtype,
-                original_bytes=0 if content is None else tensor.numel() * tensor.dtype.itemsize,
-                stored_bytes=content.stored if content is not None and adds else 0,
-                scale_bytes=content.scale_bytes if content is not None and adds else 0,
-                format=None if held.format is None else str(held.format),
-                deduplicated=held.shared,
-                kept_reason=held.reason,
+            _record(
+                running.name,
+                tensor_class,
+                tuple(tensor.shape),
+                tensor.dtype,
+                0 if content is None else tensor.numel() * tensor.dtype.itemsize,
+                0 if adds is None else adds.stored,
+                0 if adds is None else adds.scale_bytes,
+                held.format,
+                held.shared,
+                held.reason,
             )
         )
 
