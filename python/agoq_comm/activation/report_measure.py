@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -31,6 +32,7 @@ def measure(call: Callable[[], object], device: torch.device) -> Usage:
     On a GPU the allocator keeps these counters. On a CPU the profiler listens to every allocation;
     nothing else in the process may allocate tensors or profile meanwhile.
     """
+    gc.collect()  # What is freed meanwhile without having to do with `call` would count against it.
     if device.type == "cuda":
         return _measure_cuda(call, device)
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
