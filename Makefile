@@ -2,6 +2,7 @@
 #
 #   make demo    all-reduce table and a small LLaMA trained over gloo and over agoq, 2 ranks
 #   make test    C++ tests, the installed package, house rules, CUDA kernels on the CPU, Python tests
+#   make test-consumer-static  a project against static libraries: one more build
 #   make test-sanitizers  the C++ tests under ASan and UBSan, and under TSan: two more builds
 #   make soak    10,000 random calls over each transport, compared bit for bit: C++ and Python
 #   make soak-sanitizers  the C++ part under ASan and UBSan, and under TSan
@@ -20,7 +21,6 @@ VENV := .venv
 BIN := $(CURDIR)/$(VENV)/bin
 # One tree compiles the wheel, the C++ tests and the benchmarks, so that the core is compiled once.
 TREE := build/release
-PREFIX := $(CURDIR)/build/prefix
 
 export PATH := $(BIN):$(PATH)
 export CMAKE_GENERATOR := Ninja
@@ -96,13 +96,25 @@ test-cpp: build-cpp
 	$(CTEST) --test-dir $(TREE)
 
 # A project of its own that knows nothing of this tree but the installed package.
-.PHONY: test-consumer
+define consume  # consume TREE, FOLDER
+	rm -rf $(CURDIR)/build/$(2)
+	cmake --install $(1) --prefix $(CURDIR)/build/$(2)/prefix >/dev/null
+	cmake -S tests/consumer -B build/$(2) -DCMAKE_PREFIX_PATH=$(CURDIR)/build/$(2)/prefix \
+	  --log-level=WARNING
+	cmake --build build/$(2)
+	$(CTEST) --test-dir build/$(2)
+endef
+
+.PHONY: test-consumer test-consumer-static
 test-consumer: build-cpp
-	rm -rf $(PREFIX) build/consumer
-	cmake --install $(TREE) --prefix $(PREFIX) >/dev/null
-	cmake -S tests/consumer -B build/consumer -DCMAKE_PREFIX_PATH=$(PREFIX) --log-level=WARNING
-	cmake --build build/consumer
-	$(CTEST) --test-dir build/consumer
+	$(call consume,$(TREE),consumer)
+
+# Static libraries, that of the mpi transport too where there is MPI: one more build.
+test-consumer-static: $(dev_stamp)
+	tools/bootstrap.sh
+	cmake -S . -B build/static -DBUILD_SHARED_LIBS=OFF -DAGOQ_MPI=AUTO --log-level=WARNING
+	cmake --build build/static
+	$(call consume,build/static,consumer-static)
 
 .PHONY: test-rules
 test-rules: build-cpp
