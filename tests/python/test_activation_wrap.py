@@ -113,6 +113,16 @@ def test_a_change_in_place_is_an_error() -> None:
         z.sum().backward()
 
 
+def test_a_change_in_place_that_autograd_allows_is_none() -> None:
+    norm, _ = projection()
+    x = features(dtype=torch.bfloat16).requires_grad_() * 1.0
+    norm.to(torch.bfloat16)
+    y = norm(x)
+    x.add_(y)
+    x.sum().backward()
+    assert norm.weight.grad is not None
+
+
 def test_a_change_before_it_is_read_counts() -> None:
     norm, linear = projection()
     y = norm(features())

@@ -38,6 +38,27 @@ def test_losses_are_the_same_and_gradients_near(family: str) -> None:
         unwrap_(model)
 
 
+def test_gpt2() -> None:
+    from transformers import GPT2Config, GPT2LMHeadModel
+
+    torch.manual_seed(0)
+    sizes = {"n_embd": WIDTH, "n_layer": 2, "n_head": HEADS, "n_positions": 128, "vocab_size": 64}
+    model = GPT2LMHeadModel(GPT2Config(**sizes, use_cache=False))
+
+    def run() -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
+        torch.manual_seed(3)
+        return gradients(model)
+
+    loss, exact = run()
+    before = held(model, lambda: loss_of(model))
+    replaced = wrap_(model, Policy.agoq("int8"))
+    assert replaced["transformer.h.0.mlp.c_fc"] == "Conv1D"
+    assert replaced["transformer.h.0.mlp.act"] == "gelu_new"
+    again, found = run()
+    assert torch.equal(loss, again) and error(found, exact) < 0.02
+    assert held(model, lambda: loss_of(model)) < 0.4 * before
+
+
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
 def test_a_layer_holds_less_than_the_paper_says(dtype: torch.dtype) -> None:
     def wrapped(layers: int) -> nn.Module:

@@ -12,6 +12,7 @@ from agoq_comm.activation.fused.layers import (
     Formats,
     FusedActivation,
     FusedAttention,
+    FusedConv1d,
     FusedDropout,
     FusedLayer,
     FusedLinear,
@@ -21,7 +22,13 @@ from agoq_comm.activation.fused.layers import (
     NormSettings,
 )
 from agoq_comm.activation.policy import Policy, Site
-from agoq_comm.activation.recognise_mlp import CONTAINERS, activation_of, is_linear, mlp_of
+from agoq_comm.activation.recognise_mlp import (
+    CONTAINERS,
+    activation_of,
+    is_conv1d,
+    linear_sizes,
+    mlp_of,
+)
 from agoq_comm.activation.recognise_norm import norm_of
 
 # They save next to nothing, or what nobody can compute again, or store it encoded themselves.
@@ -115,6 +122,10 @@ class _Search:
             formats = Formats(self._policy, name, types, module.in_features)
             self._add(name, module, FusedLinear, formats, formats, "linear")
             return True
+        if is_conv1d(module):
+            formats = Formats(self._policy, name, types, int(module.nx))  # type: ignore[arg-type]
+            self._add(name, module, FusedConv1d, formats, formats, "Conv1D")
+            return True
         if type(module) is nn.Dropout:
             if not module.inplace:
                 self.found.append(Replacement(name, module, FusedDropout, None, "dropout"))
@@ -180,4 +191,4 @@ class _Search:
 
 
 def _linears(module: nn.Module) -> int:
-    return sum(is_linear(child) for child in module.children())
+    return sum(linear_sizes(child) is not None for child in module.children())

@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from agoq_comm.activation.fused.layers import MlpForm
+from agoq_comm.activation.fused.linear import conv1d
 from agoq_comm.activation.fused.mlp import ACTIVATIONS
 from agoq_comm.activation.recognise_probe import (
     Calls,
@@ -28,6 +29,7 @@ _ATTENTION = {F.scaled_dot_product_attention, F.softmax, torch.softmax, torch.Te
 _TYPES = (torch.float32, torch.bfloat16)
 CONTAINERS = (nn.Sequential, nn.ModuleList, nn.ModuleDict)
 _KNOWN = ", ".join(ACTIVATIONS)
+_CONV1D = {"weight", "bias"}
 
 
 def activation_of(module: nn.Module) -> tuple[str, bool] | str | None:
@@ -63,17 +65,31 @@ def activation_of(module: nn.Module) -> tuple[str, bool] | str | None:
     return min(kinds, key=lambda kind: kinds[kind]), not getattr(module, "inplace", False)
 
 
-def is_linear(module: nn.Module) -> bool:
-    """Tell whether a module has the sizes of a linear layer; what it does with them is its own."""
-    sizes = (getattr(module, "in_features", None), getattr(module, "out_features", None))
-    return all(isinstance(size, int) for size in sizes)
+def linear_sizes(module: nn.Module) -> tuple[int, int] | None:
+    """Return the input and output features of a linear layer, whatever it does with them."""
+    for names in (("in_features", "out_features"), ("nx", "nf")):
+        sizes = tuple(getattr(module, name, None) for name in names)
+        if isinstance(sizes[0], int) and isinstance(sizes[1], int):
+            return sizes[0], sizes[1]
+    return None
+
+
+def is_conv1d(module: nn.Module) -> bool:
+    """Tell Hugging Face's Conv1D: a linear layer with its weight the other way round."""
+    sizes = linear_sizes(module)
+    if type(module).__name__ != "Conv1D" or sizes is None or set(module._parameters) != _CONV1D:
+        return False
+    with laboratory():
+        weight, bias, x = torch.randn(sizes), torch.randn(sizes[1]), torch.randn(2, 3, sizes[0])
+        with replaced(module, parameters={"weight": weight, "bias": bias}):
+            return same(own_forward(module, x), conv1d(x, weight, bias))
 
 
 def mlp_of(module: nn.Module) -> MlpForm | str | None:
     """Say what an MLP computes, or why that is not known; None if it looks like none."""
     if isinstance(module, CONTAINERS):
         return None
-    linears = {name: m for name, m in module.named_children() if is_linear(m)}
+    linears = {name: s for name, m in module.named_children() if (s := linear_sizes(m))}
     acts = {name: k for name, m in module.named_children() if (k := activation_of(m)) is not None}
     dropouts = [name for name, m in module.named_children() if isinstance(m, nn.Dropout)]
     rest = [m for m in module.children() if not isinstance(m, nn.Identity)]
@@ -85,10 +101,7 @@ def mlp_of(module: nn.Module) -> MlpForm | str | None:
     if not forms:
         return None
     with laboratory():
-        stand_ins = {
-            name: StandIn(int(m.in_features), int(m.out_features))  # type: ignore[arg-type]
-            for name, m in linears.items()
-        }
+        stand_ins = {name: StandIn(*sizes) for name, sizes in linears.items()}
         results: list[MlpForm | str | None] = []
         # Two layers have the sizes of an MLP in either order, as a rule.
         for width in dict.fromkeys(stand_ins[form.first[0]].in_features for form in forms):
@@ -133,11 +146,11 @@ def _forms(linears: dict[str, Any], acts: dict[str, Any], dropouts: list[str]) -
     places = list(_places(dropouts))
     for names in itertools.permutations(linears):
         *first, last = names
-        sizes = {(linears[name].in_features, linears[name].out_features) for name in first}
+        sizes = {linears[name] for name in first}
         if len(sizes) != 1:
             continue
         ((_, wide),) = sizes
-        narrow = linears[last].in_features
+        narrow = linears[last][0]
         gates: tuple[int | None, ...]
         if len(first) == 2 and wide == narrow:
             gates = (None,)

@@ -118,6 +118,7 @@ class FusedLinear(FusedLayer):
     """A linear layer: its input is not saved where it can be computed again."""
 
     _agoq: Formats
+    in_first: ClassVar[bool] = False
     weight: torch.Tensor
     bias: torch.Tensor | None
 
@@ -133,7 +134,13 @@ class FusedLinear(FusedLayer):
             recipe = Recipe(AsItIs(stored), (data,))
             if not x.is_leaf and not torch.compiler.is_compiling():
                 attach(x, recipe.method, data)  # For the other layers that read it.
-        return linear(x, self.weight, self.bias, recipe)
+        return linear(x, self.weight, self.bias, recipe, self.in_first)
+
+
+class FusedConv1d(FusedLinear):
+    """Hugging Face's Conv1D, a linear layer with its weight the other way round."""
+
+    in_first = True
 
 
 class NormSettings(NamedTuple):
@@ -294,7 +301,15 @@ class FusedAttention(FusedLayer):
             return super().forward(*inputs, **options)  # type: ignore[misc]
 
 
-MIXINS = (FusedLinear, FusedNorm, FusedActivation, FusedDropout, FusedMlp, FusedAttention)
+MIXINS = (
+    FusedLinear,
+    FusedConv1d,
+    FusedNorm,
+    FusedActivation,
+    FusedDropout,
+    FusedMlp,
+    FusedAttention,
+)
 
 
 def _has_hooks(module: nn.Module) -> bool:

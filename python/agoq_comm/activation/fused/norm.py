@@ -112,7 +112,8 @@ def norm(
     recompute : bool
         Let the output carry its recipe.
     """
-    stored, data = store(x, fmt)
+    # Written out, a norm of lower precision saves an fp32 copy.
+    stored, data = store(x, fmt, spec.kind == "layer_norm" or x.dtype == torch.float32)
     method = _Output(stored, spec)
     output: torch.Tensor = _Norm.apply(  # type: ignore[no-untyped-call]
         x, weight, bias, data, method

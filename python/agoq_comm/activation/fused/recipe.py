@@ -72,13 +72,13 @@ class Stored:
     ----------
     packed : Packed
         The tensor with its bytes.
-    original : torch.Tensor
-        What was quantized.
+    original : torch.Tensor, optional
+        What was quantized, if a change of it in place is to be an error.
     """
 
-    def __init__(self, packed: Packed, original: torch.Tensor) -> None:
+    def __init__(self, packed: Packed, original: torch.Tensor | None) -> None:
         self.shape, self.dtype, self.format = packed.shape, packed.dtype, packed.format
-        self._witness = _witness(original)
+        self._witness = None if original is None else _witness(original)
         self._decoded: torch.Tensor | None = None
 
     def decode(self, data: torch.Tensor) -> torch.Tensor:
@@ -104,10 +104,14 @@ class Stored:
         return decoded
 
 
-def store(x: torch.Tensor, fmt: Format) -> tuple[Stored, torch.Tensor]:
-    """Quantize; the bytes are for `save_for_backward`."""
+def store(x: torch.Tensor, fmt: Format, watch: bool = True) -> tuple[Stored, torch.Tensor]:
+    """Quantize; the bytes are for `save_for_backward`.
+
+    The codes stay right whatever happens to `x`. It is watched where autograd would have saved `x`
+    itself, so that what was an error stays one, and what was none becomes none.
+    """
     packed = quantize(x, fmt)
-    return Stored(packed, x), packed.data
+    return Stored(packed, x if watch else None), packed.data
 
 
 class Method(abc.ABC):
