@@ -6,12 +6,14 @@ Usage::
     pytest bench/test_codec_benchmark.py -k "decode and 16-MiB"
 
 All move the same fp32 numbers; GB_per_s among the extra columns of the JSON counts those. Rows of
-one group do the same work: blocks of 128 with a scale each (bitsandbytes: its own 8-bit code, which
-is not linear, in blocks of 256). Memcpy, and the fp32 addition, move the same numbers unencoded.
+one group do the same work, in 8 bits but where a name says another format: blocks of 128 with a
+scale each (bitsandbytes: its own 8-bit code, which is not linear, in blocks of 256). Memcpy, and
+the fp32 addition, move the same numbers unencoded.
 """
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -24,7 +26,8 @@ import agoq_comm
 _BLOCK = 128
 _MIB = 2**20
 SIZES = {"64-KiB": 64 * 1024, "1-MiB": _MIB, "16-MiB": 16 * _MIB, "64-MiB": 64 * _MIB}
-# Relative L2 error that 8 bits a number may cost on normally distributed numbers.
+# Relative L2 error that a format may cost on normally distributed numbers; the others have 8 bits.
+_ERROR_BOUNDS = {"agoq-fp4": 0.12, "agoq-int4": 0.12, "agoq-e2m3": 0.03, "agoq-int6": 0.03}
 _ERROR_BOUND = 0.02
 
 Work = Callable[[], torch.Tensor]
@@ -59,8 +62,11 @@ def _bitsandbytes() -> Any:
 # Each returns the work that is timed, and a check that gives the numbers it stands for.
 
 
-def _encode_agoq(x: torch.Tensor) -> tuple[Work, Work]:
-    return lambda: agoq_comm.encode(x).data, lambda: agoq_comm.decode(agoq_comm.encode(x))
+def _encode_agoq(x: torch.Tensor, format: str = "int8") -> tuple[Work, Work]:
+    def encode() -> agoq_comm.Encoded:
+        return agoq_comm.encode(x, format=format)
+
+    return lambda: encode().data, lambda: agoq_comm.decode(encode())
 
 
 def _encode_torch(x: torch.Tensor) -> tuple[Work, Work]:
@@ -82,8 +88,8 @@ def _memcpy(x: torch.Tensor) -> tuple[Work, Work]:
     return lambda: out.copy_(x), lambda: out
 
 
-def _decode_agoq(x: torch.Tensor) -> tuple[Work, Work]:
-    encoded, out = agoq_comm.encode(x), torch.empty_like(x)
+def _decode_agoq(x: torch.Tensor, format: str = "int8") -> tuple[Work, Work]:
+    encoded, out = agoq_comm.encode(x, format=format), torch.empty_like(x)
     return lambda: agoq_comm.decode(encoded, out=out), lambda: out
 
 
@@ -122,12 +128,14 @@ def _accumulate_exactly(x: torch.Tensor) -> tuple[Work, Work]:
 CONTENDERS: dict[str, dict[str, Callable[[torch.Tensor], tuple[Work, Work]]]] = {
     "encode": {
         "agoq": _encode_agoq,
+        **{name: functools.partial(_encode_agoq, format=name[5:]) for name in _ERROR_BOUNDS},
         "torch": _encode_torch,
         "bitsandbytes": _encode_bitsandbytes,
         "memcpy": _memcpy,
     },
     "decode": {
         "agoq": _decode_agoq,
+        **{name: functools.partial(_decode_agoq, format=name[5:]) for name in _ERROR_BOUNDS},
         "torch": _decode_torch,
         "bitsandbytes": _decode_bitsandbytes,
         "memcpy": _memcpy,
@@ -155,7 +163,7 @@ def test_codec(benchmark: BenchmarkFixture, work: str, name: str, size: str) -> 
     benchmark(timed)
     # What computes something else is no contender.
     error = ((represented() - x).norm() / x.norm()).item()
-    assert error < _ERROR_BOUND
+    assert error < _ERROR_BOUNDS.get(name, _ERROR_BOUND)
     if benchmark.stats is not None:  # None with --benchmark-disable
         benchmark.extra_info["GB_per_s"] = SIZES[size] / benchmark.stats["median"] / 1e9
         benchmark.extra_info["relative_error"] = error

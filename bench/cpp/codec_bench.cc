@@ -1,6 +1,6 @@
 // Codec throughput on one core, beside plain loops.
 //
-//   codec_bench [--out FILE] [--repetitions N] [--block N]
+//   codec_bench [--out FILE] [--repetitions N] [--format NAME] [--block N]
 //
 // Every row alternates the kernel and two plain loops and takes the medians of the per-repetition
 // ratios, so that a busy or throttled machine hits all three. Time is the thread's own CPU time.
@@ -25,6 +25,7 @@
 #include "agoqcomm/codec.h"
 #include "agoqcomm/options.h"
 #include "agoqcomm/version.h"
+#include "agoqcomm/wire_layout.h"
 #include "plain_loops.h"
 
 namespace agoq::bench {
@@ -33,7 +34,7 @@ namespace {
 struct Settings {
   std::string out;
   int repetitions = 15;
-  int block = 128;
+  BlockFormat format;
 };
 
 /// Elements of a segment of the collectives.
@@ -70,6 +71,21 @@ class Buffer {
   std::byte* data_;
 };
 
+/// Whole lines of codes beside whole lines of the elements' values.
+struct LinesOfElements {
+  int codes;
+  int values;
+  std::int64_t elements;
+};
+
+LinesOfElements lines_of(const BlockFormat& format, DataType type) {
+  const auto size = static_cast<int>(size_of(type));
+  const std::int64_t bits = WireLayout(format, format.block).code_bytes() * 8 / format.block;
+  if (bits == 8) return {1, size, 64};
+  if (bits == 4) return {1, 2 * size, 128};
+  return {3, 4 * size, 256};
+}
+
 struct Row {
   std::string operation;
   std::string isa;
@@ -95,7 +111,7 @@ class CodecBench {
     baselines(elements, values, own);
     for (const CpuIsa isa : {CpuIsa::kScalar, CpuIsa::kAvx2, CpuIsa::kAvx512}) {
       if (!is_supported(isa)) continue;
-      const Codec codec({.block = settings_.block}, isa);
+      const Codec codec(settings_.format, isa);
       for (const DataType type : {DataType::kFloat32, DataType::kBfloat16, DataType::kFloat16}) {
         fill(values, elements);
         codec.encode(values.data(), DataType::kFloat32, elements, piece.data());
@@ -108,7 +124,7 @@ class CodecBench {
   std::string json() const {
     std::ostringstream out;
     out << "{\n  \"program\": \"codec_bench\",\n  \"version\": \"" << version()
-        << "\",\n  \"format\": \"" << BlockFormat{.block = settings_.block}.name()
+        << "\",\n  \"format\": \"" << settings_.format.name()
         << "\",\n  \"repetitions\": " << settings_.repetitions << ",\n  \"rows\": [";
     const char* separator = "\n";
     for (const Row& row : rows_) {
@@ -201,19 +217,24 @@ class CodecBench {
                const Buffer& own, const Buffer& piece, const Buffer& result) {
     const std::string isa(to_string(codec.isa()));
     const std::string name(to_string(type));
-    // Lines of values to one line of codes.
     const int wide = static_cast<int>(size_of(type));
     const auto steps = static_cast<std::size_t>(elements / 64);
+    const LinesOfElements lines = lines_of(codec.format(), type);
+    const auto groups = static_cast<std::size_t>(elements / lines.elements);
 
     add(
         "encode", isa, name, elements,
         [&] { codec.encode(values.data(), type, elements, result.data()); },
-        [&] { move_lines({wide, 1, 0}, steps, values.data(), result.data(), nullptr); },
+        [&] {
+          move_lines({lines.values, lines.codes, 0}, groups, values.data(), result.data(), nullptr);
+        },
         read(wide, steps, values));
     add(
         "decode", isa, name, elements,
         [&] { codec.decode(piece.data(), elements, own.data(), type); },
-        [&] { move_lines({1, wide, 0}, steps, piece.data(), own.data(), nullptr); },
+        [&] {
+          move_lines({lines.codes, lines.values, 0}, groups, piece.data(), own.data(), nullptr);
+        },
         write(wide, steps, own));
 
     // The owner's piece is replaced by what the others will decode.
@@ -228,11 +249,16 @@ class CodecBench {
     };
     add(
         "sum_encode, in place", isa, name, elements, [&] { sum_encode(own.data(), elements); },
-        [&] { move_lines({1, 1, wide}, steps, piece.data(), result.data(), own.data()); },
+        [&] {
+          move_lines({lines.codes, lines.codes, lines.values}, groups, piece.data(), result.data(),
+                     own.data());
+        },
         copy_in_place(wide, steps, own));
     add(
         "sum_decode, in place", isa, name, elements, [&] { sum_decode(own.data(), elements); },
-        [&] { move_lines({1, 0, wide}, steps, piece.data(), nullptr, own.data()); },
+        [&] {
+          move_lines({lines.codes, 0, lines.values}, groups, piece.data(), nullptr, own.data());
+        },
         copy_in_place(wide, steps, own));
     if (elements > kSegment) {
       by_segment(codec, type, elements, values, own, piece, result, sum_encode, sum_decode);
@@ -243,7 +269,9 @@ class CodecBench {
       add(
           "decode_accumulate", isa, name, elements,
           [&] { codec.decode_accumulate(piece.data(), elements, accumulator); },
-          [&] { move_lines({1, 0, 4}, steps, piece.data(), nullptr, own.data()); },
+          [&] {
+            move_lines({lines.codes, 0, lines.values}, groups, piece.data(), nullptr, own.data());
+          },
           copy_in_place(wide, steps, own));
     }
   }
@@ -264,7 +292,10 @@ class CodecBench {
         }
       };
     };
-    const auto lines = [](std::int64_t count) { return static_cast<std::size_t>(count / 64); };
+    const LinesOfElements lines = lines_of(codec.format(), type);
+    const auto groups = [=](std::int64_t count) {
+      return static_cast<std::size_t>(count / lines.elements);
+    };
     add("encode, by segment", isa, name, elements,
         each(values,
              [&](std::byte* numbers, std::int64_t count) {
@@ -272,19 +303,22 @@ class CodecBench {
              }),
         each(values,
              [&](std::byte* numbers, std::int64_t count) {
-               move_lines({wide, 1, 0}, lines(count), numbers, result.data(), nullptr);
+               move_lines({lines.values, lines.codes, 0}, groups(count), numbers, result.data(),
+                          nullptr);
              }),
         read(wide, steps, values));
     add("sum_encode, in place, by segment", isa, name, elements, each(own, sum_encode),
         each(own,
              [&](std::byte* numbers, std::int64_t count) {
-               move_lines({1, 1, wide}, lines(count), piece.data(), result.data(), numbers);
+               move_lines({lines.codes, lines.codes, lines.values}, groups(count), piece.data(),
+                          result.data(), numbers);
              }),
         copy_in_place(wide, steps, own));
     add("sum_decode, in place, by segment", isa, name, elements, each(own, sum_decode),
         each(own,
              [&](std::byte* numbers, std::int64_t count) {
-               move_lines({1, 0, wide}, lines(count), piece.data(), nullptr, numbers);
+               move_lines({lines.codes, 0, lines.values}, groups(count), piece.data(), nullptr,
+                          numbers);
              }),
         copy_in_place(wide, steps, own));
     add("decode, by segment, past the caches", isa, name, elements,
@@ -294,7 +328,8 @@ class CodecBench {
              }),
         each(own,
              [&](std::byte* numbers, std::int64_t count) {
-               move_lines({1, wide, 0}, lines(count), piece.data(), numbers, nullptr);
+               move_lines({lines.codes, lines.values, 0}, groups(count), piece.data(), numbers,
+                          nullptr);
              }),
         write(wide, steps, own));
   }
@@ -313,8 +348,10 @@ Settings parse(int argc, char** argv) {
       settings.out = value;
     } else if (name == "--repetitions") {
       settings.repetitions = std::stoi(value);
+    } else if (name == "--format") {
+      settings.format.element = parse_element_format(value);
     } else if (name == "--block") {
-      settings.block = std::stoi(value);
+      settings.format.block = std::stoi(value);
     } else {
       throw std::invalid_argument("there is no option " + name);
     }

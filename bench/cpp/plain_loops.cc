@@ -37,21 +37,33 @@ volatile long long zero = 0;
   }
 
 // name, lines read, written, updated in place
-#define PLAIN_LOOPS(X)    \
-  X(read_only, 4, 0, 0)   \
-  X(write_only, 0, 4, 0)  \
-  X(copy, 4, 4, 0)        \
-  X(four_to_one, 4, 1, 0) \
-  X(two_to_one, 2, 1, 0)  \
-  X(one_to_four, 1, 4, 0) \
-  X(one_to_two, 1, 2, 0)  \
-  X(sum_wide, 1, 1, 4)    \
-  X(sum_half, 1, 1, 2)    \
-  X(add_wide, 1, 0, 4)    \
-  X(add_half, 1, 0, 2)    \
-  X(read_half, 2, 0, 0)   \
-  X(write_half, 0, 2, 0)  \
-  X(update_wide, 0, 0, 4) \
+#define PLAIN_LOOPS(X)           \
+  X(read_only, 4, 0, 0)          \
+  X(write_only, 0, 4, 0)         \
+  X(copy, 4, 4, 0)               \
+  X(eight_to_one, 8, 1, 0)       \
+  X(sixteen_to_three, 16, 3, 0)  \
+  X(eight_to_three, 8, 3, 0)     \
+  X(one_to_eight, 1, 8, 0)       \
+  X(three_to_sixteen, 3, 16, 0)  \
+  X(three_to_eight, 3, 8, 0)     \
+  X(sum_eight, 1, 1, 8)          \
+  X(sum_sixteen, 3, 3, 16)       \
+  X(sum_eight_by_three, 3, 3, 8) \
+  X(add_eight, 1, 0, 8)          \
+  X(add_sixteen, 3, 0, 16)       \
+  X(add_eight_by_three, 3, 0, 8) \
+  X(four_to_one, 4, 1, 0)        \
+  X(two_to_one, 2, 1, 0)         \
+  X(one_to_four, 1, 4, 0)        \
+  X(one_to_two, 1, 2, 0)         \
+  X(sum_wide, 1, 1, 4)           \
+  X(sum_half, 1, 1, 2)           \
+  X(add_wide, 1, 0, 4)           \
+  X(add_half, 1, 0, 2)           \
+  X(read_half, 2, 0, 0)          \
+  X(write_half, 0, 2, 0)         \
+  X(update_wide, 0, 0, 4)        \
   X(update_half, 0, 0, 2)
 
 PLAIN_LOOPS(PLAIN_LOOP)
@@ -60,7 +72,7 @@ struct Row {
   LinesPerStep lines;
   void (*loop)(std::size_t, const void*, void*, void*);
 };
-constexpr int kRows = 15;
+constexpr int kRows = 27;
 const Row* rows() {
 #define ROW(name, kRead, kWrite, kUpdate) {{kRead, kWrite, kUpdate}, name},
   static const Row table[kRows] = {PLAIN_LOOPS(ROW)};

@@ -10,6 +10,7 @@ import torch.distributed as dist
 from torch.distributed.device_mesh import init_device_mesh
 
 import agoq_comm
+import oracle
 from checks import Checks
 from programs.common import LARGE, data, equal, quantized_all_reduce, roundtrip
 from ranks import Rank
@@ -41,6 +42,22 @@ def new_group_of_all(me: Rank) -> None:
     _reduces(group, me, list(range(me.size)))
     dist.barrier(group=group)
     dist.destroy_process_group(group)
+
+
+@checks
+def a_group_of_every_format(me: Rank) -> None:
+    sent = {}
+    for element in oracle.NUMBERS:
+        group = dist.new_group(pg_options=agoq_comm.Options(format=element))
+        for dtype in (torch.float32, torch.bfloat16):
+            inputs = [data(r, dtype=dtype) for r in range(me.size)]
+            x = inputs[me.rank].clone()
+            dist.all_reduce(x, group=group)
+            equal(x, quantized_all_reduce(inputs, element=element))
+        sent[element] = agoq_comm.stats(group)["all_reduce"]["wire_bytes"]
+        dist.destroy_process_group(group)
+    for element, bits in oracle.BITS.items():
+        assert abs(sent[element] / sent["int8"] - (bits + 0.125) / 8.125) < 0.002, sent
 
 
 @checks
