@@ -144,9 +144,9 @@ std::string AgoqBackend::describe() const {
 }
 
 WorkPtr AgoqBackend::enqueue(const Call& call, bool async, const TensorList& inputs,
-                             TensorList outputs, std::function<void()> body) {
+                             const TensorList& outputs, std::function<void()> body) {
   require_healthy();
-  if (!async && !is_coalescing()) {
+  if (!async && !issue_lock_.is_open_here()) {
     std::exception_ptr error;
     const bool served = worker_->run_here([&] {
       RECORD_FUNCTION(call.title, c10::ArrayRef<const c10::IValue>{});
@@ -159,14 +159,14 @@ WorkPtr AgoqBackend::enqueue(const Call& call, bool async, const TensorList& inp
     }
   }
   auto work = c10::make_intrusive<AgoqWork>(rank_, call.type, ++sequence_, call.title, inputs,
-                                            std::move(outputs), callbacks_);
+                                            outputs, callbacks_);
   worker_->submit(
       [this, work, title = call.title, body = std::move(body), caller = at::ThreadLocalState()] {
         at::ThreadLocalStateGuard as_caller(caller);
         RECORD_FUNCTION(std::string(title) + " (worker)", c10::ArrayRef<const c10::IValue>{});
         work->complete(serve(body));
       });
-  return coalesced(work, at::kCPU);
+  return coalesced(std::move(work), at::kCPU, outputs);
 }
 
 std::exception_ptr AgoqBackend::serve(const std::function<void()>& body) {
@@ -184,7 +184,7 @@ std::exception_ptr AgoqBackend::serve(const std::function<void()>& body) {
   }
 }
 
-WorkPtr AgoqBackend::exact(const Call& call, const TensorList& inputs, TensorList outputs,
+WorkPtr AgoqBackend::exact(const Call& call, const TensorList& inputs, const TensorList& outputs,
                            Issue issue) {
   const auto& tensors = inputs.empty() ? outputs : inputs;
   TORCH_CHECK_VALUE(!tensors.empty(), "agoq: ", to_string(call.operation), " got no tensor.");
@@ -196,14 +196,14 @@ WorkPtr AgoqBackend::exact(const Call& call, const TensorList& inputs, TensorLis
     const auto reason = call.reason == ExactReason::kNone ? ExactReason::kDevice : call.reason;
     communicator_->record_exact(call.operation, reason, call.count, least_bytes(call, rank_, size_),
                                 0);
-    return issue_on_device(*backend, issue);
+    return coalesced(issue_on_device(*backend, issue), device, outputs);
   }
-  return enqueue(call, true, inputs, std::move(outputs),
+  return enqueue(call, true, inputs, outputs,
                  [this, call, issue = std::move(issue)] { run_exact(call, issue); });
 }
 
 WorkPtr AgoqBackend::issue_on_device(c10d::Backend& backend, const Issue& issue) {
-  std::lock_guard lock(issue_mutex_);
+  std::lock_guard issuing(issue_lock_);
   return issue(backend);
 }
 

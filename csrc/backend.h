@@ -21,6 +21,7 @@
 #include "agoqcomm/communicator.h"
 #include "device_group.h"
 #include "device_support.h"
+#include "issue_lock.h"
 #include "options.h"
 #include "peer_processes.h"
 #include "work.h"
@@ -154,12 +155,12 @@ class AgoqBackend : public c10d::Backend {
   /// call is not `async`, so that its caller waits at once, and nothing is before it, `body` runs
   /// on the caller's thread: this throws what it throws, and there is no Work (torch takes null for
   /// a call that has ended). That spares two hand-offs between threads and the making of the Work.
-  WorkPtr enqueue(const Call& call, bool async, const TensorList& inputs, TensorList outputs,
+  WorkPtr enqueue(const Call& call, bool async, const TensorList& inputs, const TensorList& outputs,
                   std::function<void()> body);
   /// Runs `body` and returns what it throws, as torch's errors; a fatal one fails the group.
   std::exception_ptr serve(const std::function<void()>& body);
   /// Serves the call by an inner backend: on the worker for the CPU, at once for other devices.
-  WorkPtr exact(const Call& call, const TensorList& inputs, TensorList outputs, Issue issue);
+  WorkPtr exact(const Call& call, const TensorList& inputs, const TensorList& outputs, Issue issue);
   WorkPtr issue_on_device(c10d::Backend& backend, const Issue& issue);
   /// exact() on the worker: checks the call with the other ranks, issues it, waits for it.
   void run_exact(const Call& call, const Issue& issue);
@@ -198,7 +199,8 @@ class AgoqBackend : public c10d::Backend {
   WorkPtr device_all_gather(const std::vector<Call>& calls, const std::vector<TensorList>& outputs,
                             const TensorList& inputs);
   /// For calls of which only some are quantized.
-  WorkPtr one_by_one(std::size_t count, const std::function<WorkPtr(std::size_t)>& call) const;
+  WorkPtr one_by_one(std::size_t count, const TensorList& outputs,
+                     const std::function<WorkPtr(std::size_t)>& call) const;
   /// Calls that came between startCoalescing() and endCoalescing().
   std::vector<WorkPtr> run_deferred();
   void abort_devices(const std::string& reason) noexcept;
@@ -217,9 +219,8 @@ class AgoqBackend : public c10d::Backend {
   void fail(const std::string& reason);
   /// Throws the reason of an earlier failure.
   void require_healthy() const;
-  bool is_coalescing() const;
   /// Remembers the work when between startCoalescing() and endCoalescing().
-  WorkPtr coalesced(WorkPtr work, c10::DeviceType device);
+  WorkPtr coalesced(WorkPtr work, c10::DeviceType device, const TensorList& outputs);
 
   const OptionsPtr options_;
   const std::map<c10::DeviceType, BackendPtr> inner_;
@@ -233,8 +234,8 @@ class AgoqBackend : public c10d::Backend {
   mutable std::mutex mutex_;
   std::string failure_;
   bool shut_down_ = false;
-  bool coalescing_ = false;
   std::vector<WorkPtr> coalesced_;
+  TensorList coalesced_outputs_;  ///< Of all calls of the bracket.
   std::vector<std::function<WorkPtr()>> deferred_;
   std::string last_split_name_;
   std::optional<c10::weak_intrusive_ptr<c10d::Backend>> last_split_;
@@ -244,9 +245,8 @@ class AgoqBackend : public c10d::Backend {
   const std::shared_ptr<CallbackPool> callbacks_;
   std::unique_ptr<Worker> worker_;
 
-  /// Held while an operation, or all that form one exchange, is issued to a device's inner backend:
-  /// what another thread issues between would become part of the exchange.
-  std::mutex issue_mutex_;
+  /// Held by who issues to a device's inner backend, and for a quantized call as a whole.
+  IssueLock issue_lock_{timeout_};
   mutable std::mutex devices_mutex_;
   std::unique_ptr<Transport> device_transport_;  ///< Until a device has taken it.
   std::map<c10::Device, std::unique_ptr<DeviceGroup>, DeviceOrder> device_groups_;

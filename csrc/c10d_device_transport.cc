@@ -14,11 +14,8 @@ namespace agoq {
 bool orders_streams(const c10d::Backend& backend) { return backend.getBackendName() != "gloo"; }
 
 C10dDeviceTransport::C10dDeviceTransport(c10::intrusive_ptr<c10d::Backend> backend,
-                                         std::mutex& issue_mutex, const DeviceStreams& streams)
-    : backend_(std::move(backend)),
-      issue_mutex_(issue_mutex),
-      streams_(streams),
-      name_(backend_->getBackendName()) {}
+                                         const DeviceStreams& streams)
+    : backend_(std::move(backend)), streams_(streams), name_(backend_->getBackendName()) {}
 
 at::Tensor C10dDeviceTransport::wrap(const void* data, std::size_t bytes) const {
   return at::for_blob(const_cast<void*>(data), {static_cast<std::int64_t>(bytes)})
@@ -34,7 +31,6 @@ void C10dDeviceTransport::exchange(std::span<const DeviceSend> sends,
     if (!failure_.empty()) throw Error(ErrorCode::kAborted, failure_);
   }
   if (sends.empty() && receives.empty()) return;
-  std::lock_guard issuing(issue_mutex_);
   const c10::StreamGuard guard(streams_.stream(stream));
   try {
     backend_->startCoalescing();

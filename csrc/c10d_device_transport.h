@@ -16,10 +16,9 @@ bool orders_streams(const c10d::Backend& backend);
 /// An exchange is one coalesced group of the backend, which thus knows the call and watches it too.
 class C10dDeviceTransport final : public DeviceTransport {
  public:
-  /// Streams of exchanges are those of `streams`. Whoever else issues operations to `backend` holds
-  /// `issue_mutex` meanwhile. Both outlive it.
-  C10dDeviceTransport(c10::intrusive_ptr<c10d::Backend> backend, std::mutex& issue_mutex,
-                      const DeviceStreams& streams);
+  /// Streams of exchanges are those of `streams`, which outlives it. During an exchange nobody else
+  /// issues operations to `backend`.
+  C10dDeviceTransport(c10::intrusive_ptr<c10d::Backend> backend, const DeviceStreams& streams);
 
   std::string_view name() const override { return name_; }
   int rank() const override { return backend_->getRank(); }
@@ -35,7 +34,6 @@ class C10dDeviceTransport final : public DeviceTransport {
   at::Tensor wrap(const void* data, std::size_t bytes) const;
 
   const c10::intrusive_ptr<c10d::Backend> backend_;
-  std::mutex& issue_mutex_;
   const DeviceStreams& streams_;
   const std::string name_;
   std::mutex mutex_;

@@ -84,6 +84,12 @@ WorkPtr DeviceGroup::run(const Title& title, const TensorList& inputs, const Ten
 }
 
 void DeviceGroup::abort(const std::string& reason) noexcept {
+  try {
+    // Else calls that have ended well would fail too.
+    watch_->confirm();
+  } catch (...) {
+    // Out of memory for words that nobody reads here.
+  }
   communicator_->abort(reason);
   try {
     throw_backend_error(reason);

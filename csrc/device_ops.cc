@@ -37,14 +37,14 @@ std::optional<bool> AgoqBackend::served_on_device(const std::vector<Call>& calls
   return served != 0;
 }
 
-WorkPtr AgoqBackend::one_by_one(std::size_t count,
+WorkPtr AgoqBackend::one_by_one(std::size_t count, const TensorList& outputs,
                                 const std::function<WorkPtr(std::size_t)>& call) const {
   std::vector<WorkPtr> works;
   for (std::size_t i = 0; i < count; ++i) {
     // None between startCoalescing() and endCoalescing().
     if (auto work = call(i)) works.push_back(std::move(work));
   }
-  return works.empty() ? nullptr : c10::make_intrusive<GroupWork>(rank_, std::move(works));
+  return works.empty() ? nullptr : c10::make_intrusive<GroupWork>(rank_, std::move(works), outputs);
 }
 
 DeviceGroup& AgoqBackend::device_group(c10::Device device) {
@@ -62,7 +62,7 @@ DeviceGroup& AgoqBackend::device_group(c10::Device device) {
   const auto make_transport = [&](DeviceStreams& streams) -> std::unique_ptr<DeviceTransport> {
     const auto backend = inner(device.type());
     if (orders_streams(*backend)) {
-      return std::make_unique<C10dDeviceTransport>(backend, issue_mutex_, streams);
+      return std::make_unique<C10dDeviceTransport>(backend, streams);
     }
     if (!device_transport_) {
       throw Error(ErrorCode::kUnsupported,
@@ -90,13 +90,12 @@ WorkPtr AgoqBackend::on_device(const Call& call, const TensorList& inputs,
                                const TensorList& outputs, const WorkspaceOf& workspace,
                                const DeviceGroup::Body& body) {
   require_healthy();
-  {
+  if (issue_lock_.is_open_here()) {
+    // The inner backend is in the middle of a group of its own operations.
     std::lock_guard lock(mutex_);
-    if (coalescing_) {
-      // The inner backend is in the middle of a group of its own operations.
-      deferred_.push_back([=, this] { return on_device(call, inputs, outputs, workspace, body); });
-      return nullptr;
-    }
+    coalesced_outputs_.insert(coalesced_outputs_.end(), outputs.begin(), outputs.end());
+    deferred_.push_back([=, this] { return on_device(call, inputs, outputs, workspace, body); });
+    return nullptr;
   }
   const auto sequence = ++sequence_;
   const std::string words = "agoq: " + std::string(to_string(call.operation)) + " (call " +
@@ -104,6 +103,7 @@ WorkPtr AgoqBackend::on_device(const Call& call, const TensorList& inputs,
   WorkPtr work;
   const auto error = serve([&] {
     auto& group = device_group(outputs.at(0).device());
+    std::lock_guard issuing(issue_lock_);
     work = group.run({rank_, call.type, sequence, call.title, words,
                       timeout_or_default(call.timeout), static_cast<float>(call.factor)},
                      inputs, outputs, workspace(group.communicator()), body);

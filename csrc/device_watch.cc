@@ -49,6 +49,11 @@ void DeviceWatch::stop() {
   }
   changed_.notify_one();
   if (thread_.joinable()) thread_.join();
+  examine();
+  {
+    std::lock_guard lock(asking_);
+    may_ask_ = false;
+  }
   call_back();
 }
 
@@ -65,7 +70,15 @@ bool DeviceWatch::is_done(Number number) const {
   return not_after(number, std::atomic_ref(*word_).load(std::memory_order_acquire));
 }
 
-std::exception_ptr DeviceWatch::error(Number number) const {
+std::exception_ptr DeviceWatch::error(Number number) {
+  {
+    std::lock_guard lock(mutex_);
+    const bool is_good = entries_.empty() || !not_after(entries_.front().number, number);
+    if (error_ || is_good || !is_done(number)) {
+      return error_ && not_after(first_failed_, number) ? error_ : nullptr;
+    }
+  }
+  examine();
   std::lock_guard lock(mutex_);
   return error_ && not_after(first_failed_, number) ? error_ : nullptr;
 }
@@ -84,7 +97,6 @@ void DeviceWatch::on_end(Number number, std::function<void(std::exception_ptr)> 
 void DeviceWatch::fail_all(const std::exception_ptr& error) {
   std::lock_guard lock(mutex_);
   if (error_) return;
-  while (!entries_.empty() && is_done(entries_.front().number)) entries_.pop_front();
   error_ = error;
   first_failed_ = entries_.empty() ? last_ + 1 : entries_.front().number;
   entries_.clear();
@@ -105,21 +117,49 @@ bool DeviceWatch::drain(std::chrono::milliseconds limit) const {
   return true;
 }
 
-std::string DeviceWatch::look() {
-  {
-    std::lock_guard lock(mutex_);
-    while (!entries_.empty() && is_done(entries_.front().number)) entries_.pop_front();
-    if (entries_.empty()) return {};
-    const auto& first = entries_.front();
-    if (Clock::now() > first.deadline) {
-      return first.what + " Timed out after " + std::to_string(first.timeout.count()) + " ms.";
-    }
-  }
+std::string DeviceWatch::ask() {
+  std::lock_guard lock(asking_);
+  if (!may_ask_) return {};
   try {
     return find_error_();
   } catch (...) {
     return "agoq: how the group fares cannot be told: " + first_line(std::current_exception());
   }
+}
+
+std::string DeviceWatch::confirm() {
+  // First this, then the question: what is found may have been there when the call went on.
+  const Number done = std::atomic_ref(*word_).load(std::memory_order_acquire);
+  auto reason = ask();
+  if (!reason.empty()) return reason;
+  std::lock_guard lock(mutex_);
+  while (!entries_.empty() && not_after(entries_.front().number, done)) entries_.pop_front();
+  return {};
+}
+
+std::string DeviceWatch::look() {
+  {
+    std::lock_guard lock(mutex_);
+    if (entries_.empty()) return {};
+  }
+  auto reason = confirm();
+  if (!reason.empty()) return reason;
+  std::lock_guard lock(mutex_);
+  if (entries_.empty()) return {};
+  const auto& first = entries_.front();
+  if (Clock::now() <= first.deadline || is_done(first.number)) return {};
+  return first.what + " Timed out after " + std::to_string(first.timeout.count()) + " ms.";
+}
+
+void DeviceWatch::examine() {
+  const auto reason = look();
+  if (reason.empty()) return;
+  try {
+    throw_backend_error(reason);
+  } catch (...) {
+    fail_all(std::current_exception());
+  }
+  fail_(reason);
 }
 
 void DeviceWatch::call_back() {
@@ -150,15 +190,7 @@ void DeviceWatch::run() {
     changed_.wait(lock, [this] { return stopped_ || !entries_.empty() || !callbacks_.empty(); });
     changed_.wait_for(lock, kInterval, [this] { return stopped_; });
     lock.unlock();
-    const auto reason = look();
-    if (!reason.empty()) {
-      try {
-        throw_backend_error(reason);
-      } catch (...) {
-        fail_all(std::current_exception());
-      }
-      fail_(reason);
-    }
+    examine();
     call_back();
     lock.lock();
   }

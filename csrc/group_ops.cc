@@ -46,44 +46,38 @@ bool AgoqBackend::supportsCoalescing() const {
 }
 
 void AgoqBackend::startCoalescing() {
-  {
-    std::lock_guard lock(mutex_);
-    coalescing_ = true;
-  }
-  std::lock_guard issuing(issue_mutex_);
+  issue_lock_.open();
   for (const auto& [device, backend] : inner_) {
     if (backend->supportsCoalescing()) backend->startCoalescing();
   }
 }
 
 WorkPtr AgoqBackend::endCoalescing() {
+  // Until the deferred calls are issued too: all ranks then issue in one order.
+  std::lock_guard issuing(issue_lock_);
+  issue_lock_.close();
   std::vector<WorkPtr> parts;
+  TensorList outputs;
   {
     std::lock_guard lock(mutex_);
-    coalescing_ = false;
     parts.swap(coalesced_);
+    outputs.swap(coalesced_outputs_);
   }
-  {
-    std::lock_guard issuing(issue_mutex_);
-    for (const auto& [device, backend] : inner_) {
-      if (!backend->supportsCoalescing()) continue;
-      if (auto work = backend->endCoalescing()) parts.push_back(std::move(work));
-    }
+  for (const auto& [device, backend] : inner_) {
+    if (!backend->supportsCoalescing()) continue;
+    if (auto work = backend->endCoalescing()) parts.push_back(std::move(work));
   }
   for (auto& work : run_deferred()) parts.push_back(std::move(work));
   if (parts.size() == 1) return parts[0];
-  return c10::make_intrusive<GroupWork>(rank_, std::move(parts));
+  return c10::make_intrusive<GroupWork>(rank_, std::move(parts), std::move(outputs));
 }
 
-bool AgoqBackend::is_coalescing() const {
+WorkPtr AgoqBackend::coalesced(WorkPtr work, c10::DeviceType device, const TensorList& outputs) {
+  if (!issue_lock_.is_open_here()) return work;
   std::lock_guard lock(mutex_);
-  return coalescing_;
-}
-
-WorkPtr AgoqBackend::coalesced(WorkPtr work, c10::DeviceType device) {
-  std::lock_guard lock(mutex_);
-  // Works of the other devices are part of what their inner endCoalescing() returns.
-  if (coalescing_ && device == at::kCPU) coalesced_.push_back(work);
+  coalesced_outputs_.insert(coalesced_outputs_.end(), outputs.begin(), outputs.end());
+  // Calls of other devices are part of what endCoalescing() of their inner backend returns.
+  if (device == at::kCPU) coalesced_.push_back(work);
   return work;
 }
 

@@ -19,11 +19,14 @@ WorkPtr AgoqBackend::peer_work(Operation operation, OpType type, const char* tit
   const auto sent = operation == Operation::kSend ? static_cast<std::int64_t>(tensor.nbytes()) : 0;
   communicator_->record_exact(operation, ExactReason::kOperation, tensor.numel(), sent, 0);
   // NCCL's work orders streams, and its coalesced calls return none.
-  if (device != at::kCPU) return issue_on_device(*inner(device), issue);
+  if (device != at::kCPU) {
+    return coalesced(issue_on_device(*inner(device), issue), device, tensors);
+  }
   auto work = issue(*inner(device));
   if (!work) return work;
   return coalesced(
-      c10::make_intrusive<PeerWork>(rank_, type, title, tensors, what, std::move(work)), device);
+      c10::make_intrusive<PeerWork>(rank_, type, title, tensors, what, std::move(work)), device,
+      tensors);
 }
 
 WorkPtr AgoqBackend::send(TensorList& tensors, int destination, int tag) {

@@ -237,7 +237,7 @@ WorkPtr AgoqBackend::reduce_scatter_tensor_coalesced(TensorList& outputs, Tensor
     if (const auto served = served_on_device(calls, outputs[0])) {
       if (*served) return device_reduce_scatter(calls, outputs, in_lists(inputs));
     } else {
-      return one_by_one(calls.size(), [&](std::size_t i) {
+      return one_by_one(calls.size(), outputs, [&](std::size_t i) {
         return _reduce_scatter_base(outputs[i], inputs[i], options);
       });
     }
@@ -303,7 +303,7 @@ WorkPtr AgoqBackend::allgather_coalesced(std::vector<TensorList>& outputs, Tenso
     if (const auto served = served_on_device(calls, inputs[0])) {
       if (*served) return device_all_gather(calls, lists, inputs);
     } else {
-      return one_by_one(calls.size(), [&](std::size_t i) {
+      return one_by_one(calls.size(), flatten(outputs), [&](std::size_t i) {
         std::vector<TensorList> list{lists[i]};
         TensorList input{inputs[i]};
         return allgather(list, input, options);
@@ -335,7 +335,7 @@ WorkPtr AgoqBackend::allgather_into_tensor_coalesced(TensorList& outputs, Tensor
     if (const auto served = served_on_device(calls, inputs[0])) {
       if (*served) return device_all_gather(calls, in_lists(outputs), inputs);
     } else {
-      return one_by_one(calls.size(), [&](std::size_t i) {
+      return one_by_one(calls.size(), outputs, [&](std::size_t i) {
         return _allgather_base(outputs[i], inputs[i], options);
       });
     }

@@ -1,5 +1,9 @@
 #include "work.h"
 
+#include <c10/core/StreamGuard.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
+
+#include <algorithm>
 #include <utility>
 
 #include "errors.h"
@@ -15,6 +19,22 @@ void mark(Future& future, c10::IValue value, const std::exception_ptr& error) {
   } else {
     future.markCompleted(std::move(value));
   }
+}
+
+/// Whether its future says when it ends; the works of devices are for streams to wait for.
+bool is_of_the_host(const WorkPtr& work) {
+  return dynamic_cast<AgoqWork*>(work.get()) || dynamic_cast<PeerWork*>(work.get());
+}
+
+std::vector<c10::Device> devices_of(const TensorList& tensors) {
+  std::vector<c10::Device> devices;
+  for (const auto& tensor : tensors) {
+    const auto device = tensor.device();
+    if (!device.is_cpu() && std::find(devices.begin(), devices.end(), device) == devices.end()) {
+      devices.push_back(device);
+    }
+  }
+  return devices;
 }
 
 c10::IValue code_of(const std::exception_ptr& error) {
@@ -136,8 +156,8 @@ bool PeerWork::wait(std::chrono::milliseconds timeout) {
   return done;
 }
 
-GroupWork::GroupWork(int rank, std::vector<WorkPtr> parts)
-    : Work(rank, c10d::OpType::COALESCED), parts_(std::move(parts)) {}
+GroupWork::GroupWork(int rank, std::vector<WorkPtr> parts, TensorList outputs)
+    : Work(rank, c10d::OpType::COALESCED), parts_(std::move(parts)), outputs_(std::move(outputs)) {}
 
 bool GroupWork::isCompleted() {
   for (const auto& part : parts_) {
@@ -162,13 +182,50 @@ void GroupWork::synchronize() {
   for (const auto& part : parts_) part->synchronize();
 }
 
-TensorList GroupWork::result() {
-  TensorList all;
-  for (const auto& part : parts_) {
-    const auto some = part->result();
-    all.insert(all.end(), some.begin(), some.end());
+c10::intrusive_ptr<Future> GroupWork::getFuture() {
+  const auto devices = devices_of(outputs_);
+  auto future = c10::make_intrusive<Future>(c10::ListType::create(c10::TensorType::get()), devices);
+  // Streams of the pool, which alone wait for the parts: the caller's go on.
+  std::vector<c10::Stream> streams;
+  for (const auto& device : devices) {
+    streams.push_back(
+        c10::impl::VirtualGuardImpl(device.type()).getStreamFromGlobalPool(device, false));
   }
-  return all;
+  std::vector<c10::intrusive_ptr<Future>> of_the_host;
+  std::vector<WorkPtr> of_devices;
+  for (const auto& part : parts_) {
+    if (is_of_the_host(part)) {
+      of_the_host.push_back(part->getFuture());
+    } else {
+      of_devices.push_back(part);
+    }
+  }
+  const auto complete = [future, streams, of_devices, outputs = outputs_](auto error) {
+    const c10::MultiStreamGuard guard(streams);
+    try {
+      if (error) std::rethrow_exception(error);
+      for (const auto& part : of_devices) part->synchronize();
+      future->markCompleted(outputs);
+    } catch (...) {
+      future->setError(std::current_exception());
+    }
+  };
+  if (of_the_host.empty()) {
+    complete(std::exception_ptr());
+    return future;
+  }
+  const auto open = std::make_shared<std::atomic<std::size_t>>(of_the_host.size());
+  for (const auto& part : of_the_host) {
+    part->addCallback([open, of_the_host, complete](Future&) {
+      if (--*open > 0) return;
+      std::exception_ptr error;
+      for (const auto& ended : of_the_host) {
+        if (!error && ended->hasError()) error = ended->exception_ptr();
+      }
+      complete(error);
+    });
+  }
+  return future;
 }
 
 }  // namespace agoq

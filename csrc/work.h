@@ -76,16 +76,20 @@ class PeerWork : public c10d::Work {
 /// Several works as one: what endCoalescing() returns. Thread-safe as its parts are.
 class GroupWork : public c10d::Work {
  public:
-  explicit GroupWork(int rank, std::vector<WorkPtr> parts);
+  /// `outputs` are those of all parts: NCCL's work of several calls does not know its own.
+  GroupWork(int rank, std::vector<WorkPtr> parts, TensorList outputs);
 
   bool isCompleted() override;
   bool isSuccess() const override;
   bool wait(std::chrono::milliseconds timeout) override;
   void synchronize() override;
-  TensorList result() override;
+  TensorList result() override { return outputs_; }
+  /// Completed when the calls on CPU tensors are; what it says of others holds in stream order.
+  c10::intrusive_ptr<c10::ivalue::Future> getFuture() override;
 
  private:
   const std::vector<WorkPtr> parts_;
+  const TensorList outputs_;
 };
 
 }  // namespace agoq

@@ -6,8 +6,11 @@ import pytest
 
 import device_fake
 from checks import expect_ok
-from programs import device, device_faults, device_limits
+from programs import device, device_faults, device_limits, device_threads
 from ranks import launch, values
+
+# The first test may have to compile the device.
+pytestmark = pytest.mark.timeout(device_fake.LIMIT_SECONDS + 120)
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -20,16 +23,29 @@ def test_device(size: int, name: str) -> None:
     expect_ok("programs.device", size, name)
 
 
+@pytest.mark.parametrize(("size", "name"), device_threads.checks.cases(2))
+def test_threads(size: int, name: str) -> None:
+    expect_ok("programs.device_threads", size, name)
+
+
 @pytest.mark.parametrize("device_transport", ["auto", "host"])
 def test_a_call_that_takes_too_long_fails_its_group(device_transport: str) -> None:
     seen = values(
         launch(device_faults.late_peer, 2, timeout=60, device_transport=device_transport)
     )[0]
-    assert seen["call"] < 0.9, "wait() must not wait for the device"
+    assert seen["unfinished"], "wait() must not wait for the device"
     for words in (seen["wait"], seen["next"]):
-        assert "all_reduce (call 1 on rank 0) Timed out after 1000 ms" in words
+        assert "all_reduce (call 1 on rank 0) Timed out after 2000 ms" in words
     assert seen["result"] == 2  # WorkResult.COMM_ERROR
     assert seen["success"] is False
+
+
+def test_a_device_that_cannot_be_prepared_fails_its_group_once_peers_may_wait() -> None:
+    first, second = values(launch(device_faults.preparation_fails, 2, timeout=60))
+    assert "no codec" in first["harmless"], "nothing of the group was used up"
+    for words in (first["call"], first["next"]):
+        assert "could not be prepared for fake:0: fake: no pinned memory" in words
+    assert second["call"] and second["next"], "the peer was not told"
 
 
 @pytest.mark.parametrize(

@@ -68,13 +68,18 @@ WorkPtr Backend::put(const std::string& what, Start start) {
 
 WorkPtr Backend::put_or_collect(const std::string& what, Start start) {
   if (!coalescing_) return put(what, std::move(start));
+  if (bracket_of_ != std::this_thread::get_id()) Machine::get().note({"intrusion", stream_});
   collected_.push_back(std::move(start));
   return nullptr;
 }
 
-void Backend::startCoalescing() { coalescing_ = true; }
+void Backend::startCoalescing() {
+  bracket_of_ = std::this_thread::get_id();
+  coalescing_ = true;
+}
 
 WorkPtr Backend::endCoalescing() {
+  std::this_thread::sleep_for(linger_.load());
   coalescing_ = false;
   if (collected_.empty()) return nullptr;
   return put("exchange", [all = std::exchange(collected_, {})] {
@@ -121,6 +126,16 @@ WorkPtr Backend::_allgather_base(at::Tensor& output, at::Tensor& input,
       "allgather", [gloo = gloo_, to = on_host(output), from = on_host(input), options]() mutable {
         return std::vector<WorkPtr>{gloo->_allgather_base(to, from, options)};
       });
+}
+
+WorkPtr Backend::alltoall_base(at::Tensor& output, at::Tensor& input,
+                               std::vector<std::int64_t>& out_splits,
+                               std::vector<std::int64_t>& in_splits,
+                               const c10d::AllToAllOptions& options) {
+  return put_or_collect("alltoall", [gloo = gloo_, to = on_host(output), from = on_host(input),
+                                     out_splits, in_splits, options]() mutable {
+    return std::vector<WorkPtr>{gloo->alltoall_base(to, from, out_splits, in_splits, options)};
+  });
 }
 
 }  // namespace fake

@@ -2,8 +2,10 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <functional>
 #include <stdexcept>
+#include <thread>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <vector>
 
@@ -30,6 +32,9 @@ class Backend final : public c10d::Backend {
                                const c10d::ReduceScatterOptions& options) override;
   WorkPtr _allgather_base(at::Tensor& output, at::Tensor& input,
                           const c10d::AllgatherOptions& options) override;
+  WorkPtr alltoall_base(at::Tensor& output, at::Tensor& input,
+                        std::vector<std::int64_t>& out_splits, std::vector<std::int64_t>& in_splits,
+                        const c10d::AllToAllOptions& options) override;
   void setTimeout(std::chrono::milliseconds) override {}
   void setSequenceNumberForGroup() override {}
   c10d::ErrorType getError() override {
@@ -38,6 +43,11 @@ class Backend final : public c10d::Backend {
   }
   void abort() override { aborted_ = true; }
   void shutdown() override { aborted_ = true; }
+
+  /// From here on a bracket stays open for this long when it is to be closed. An operation of
+  /// another thread that comes meanwhile is an "intrusion" in the log.
+  void linger(std::chrono::milliseconds time) { linger_ = time; }
+  bool has_open_bracket() const { return coalescing_; }
 
   /// From here on getError() says so, or cannot say anything.
   void break_down(bool throws) {
@@ -57,7 +67,9 @@ class Backend final : public c10d::Backend {
 
   const BackendPtr gloo_;
   const int stream_;
-  bool coalescing_ = false;
+  std::atomic<bool> coalescing_{false};
+  std::thread::id bracket_of_;
+  std::atomic<std::chrono::milliseconds> linger_{std::chrono::milliseconds(0)};
   std::vector<Start> collected_;
   std::atomic<bool> aborted_{false};
   std::atomic<bool> throws_{false};

@@ -41,14 +41,24 @@ PYBIND11_MODULE(_fake_device, module) {
       .def(py::init([](int rank, int size, const BackendPtr& gloo) {
         return agoq::NoGilPtr<Backend>(c10::make_intrusive<Backend>(rank, size, gloo));
       }))
+      .def("linger",
+           [](Backend& backend, int milliseconds) {
+             backend.linger(std::chrono::milliseconds(milliseconds));
+           })
+      .def("has_open_bracket", &Backend::has_open_bracket)
       .def("break_down", &Backend::break_down, py::arg("throws") = false);
   module.def("support", [] { return py::capsule(&support()); });
   module.def("set_max_ranks", [](int ranks) { support().max_ranks = ranks; });
+  module.def("fail_codec", [](bool fails) { set_codec_fails(fails); });
+  module.def("fail_pinned", [](bool fails) { set_pinned_fails(fails); });
   module.def("take_log", &taken_log);
   module.def("hold", [](bool held) { Machine::get().hold(held); }, Unlocked());
   module.def("set_delays",
              [](std::uint32_t seed, int most) { Machine::get().set_delays(seed, most); });
   module.def("use_stream", &use_stream);
+  module.def(
+      "synchronize", [] { Machine::get().synchronize(Machine::get().record(current_stream())); },
+      Unlocked());
   module.def("begin_capture", [](int stream) { Machine::get().begin_capture(stream); });
   module.def("end_capture", [](int stream) { return Machine::get().end_capture(stream); });
   module.def("replay", [](const std::shared_ptr<Graph>& graph, int stream) {

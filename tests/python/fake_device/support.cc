@@ -15,6 +15,9 @@
 namespace fake {
 namespace {
 
+std::atomic<bool> codec_fails{false};
+std::atomic<bool> pinned_fails{false};
+
 struct Event {
   MarkPtr mark;
 };
@@ -38,7 +41,10 @@ class Runtime final : public agoq::DeviceRuntime {
   void copy(void* to, const void* from, std::size_t bytes, void* stream) override {
     Machine::get().submit(stream_of_handle(stream), "copy", [=] { std::memcpy(to, from, bytes); });
   }
-  void* allocate_pinned(std::size_t bytes) override { return std::malloc(bytes); }
+  void* allocate_pinned(std::size_t bytes) override {
+    if (pinned_fails) throw std::runtime_error("fake: no pinned memory");
+    return std::malloc(bytes);
+  }
   void free_pinned(void* memory) noexcept override { std::free(memory); }
   void write_value(std::uint32_t* word, std::uint32_t value, void* stream) override {
     submit_eager(stream, "write value", [=] { std::atomic_ref(*word).store(value); });
@@ -132,10 +138,17 @@ class Codec final : public agoq::DeviceCodec {
 
 agoq::DeviceSupport& support() {
   static auto* const runtime = new Runtime;
-  static auto* const support = new agoq::DeviceSupport{
-      runtime, [](const agoq::BlockFormat& format) { return std::make_unique<Codec>(format); },
-      256};
+  static auto* const support =
+      new agoq::DeviceSupport{runtime,
+                              [](const agoq::BlockFormat& format) {
+                                if (codec_fails) throw std::runtime_error("fake: no codec");
+                                return std::make_unique<Codec>(format);
+                              },
+                              256};
   return *support;
 }
+
+void set_codec_fails(bool fails) { codec_fails = fails; }
+void set_pinned_fails(bool fails) { pinned_fails = fails; }
 
 }  // namespace fake
