@@ -157,7 +157,7 @@ def errors(model: nn.Module, samples: list[torch.Tensor]) -> dict[str, dict[str,
 
 
 def errors_of_norms() -> dict[int, float]:
-    """Return the error of the gradient that a norm hands on, in 4 bits, by width; random numbers."""
+    """Return the error of the gradient that a norm hands on, in 4 bits, of random numbers."""
     result = {}
     for width in (128, 256, 1024, 4096):
         norm = nn.RMSNorm(width)
