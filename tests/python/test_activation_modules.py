@@ -258,6 +258,41 @@ def test_around_a_checkpoint_the_hooks_see_its_inputs_at_most(use_reentrant):
     assert distance(x.grad, exact) < 0.03
 
 
+def test_inputs_of_a_checkpoint_that_are_nested_in_containers():
+    """As in accelerate #4175: they are held all the same, and are freed."""
+    block = Block()
+
+    def mix(parts):
+        return block(parts["pair"][0] + parts["pair"][1]) * parts["scale"]
+
+    def run_nested(self, x):
+        parts = {"pair": (x.sin(), x.cos()), "scale": 2.0}
+        return checkpoint(mix, parts, use_reentrant=False)
+
+    model = Call(run_nested)
+    model.block = block
+    x = torch.randn(BIG, requires_grad=True)
+    exact = torch.autograd.grad(run_nested(model, x).sum(), x)[0]
+    y, context, _ = run(model, ALL_INT8, x)
+    # Each of sin and cos saves x; what the checkpoint holds in a container no hook sees.
+    assert [r.deduplicated for r in activations(context) if r.module == ""][:2] == [False, True]
+    del y
+    with compress(model, ALL_INT8):
+        y = model(x)
+    y.sum().backward()
+    assert context.accounting.stored_bytes == 0
+    assert distance(x.grad, exact) < 0.03
+
+
+def test_relu_passes_gradients_to_all_that_is_above_zero():
+    model = nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.ReLU(), nn.Linear(WIDTH, WIDTH))
+    x = torch.randn(BIG, requires_grad=True)
+    exact = torch.autograd.grad(model(x).sum(), x)[0]
+    with compress(model, Policy.agoq()):
+        y = model(x).sum()
+    assert torch.equal(torch.autograd.grad(y, x)[0], exact)
+
+
 def test_within_a_checkpoint_that_is_not_reentrant_it_is_refused():
     """The hooks would replace those of the checkpoint, and silently defeat it."""
     model = Block()

@@ -52,6 +52,7 @@ def site(module="layer", types=(nn.Module,), dtype=torch.float32, shape=BIG, ope
         (Rule("int8", min_numel=100), site(shape=(100,)), site(shape=(99,))),
         (Rule("int8", max_row=1), site(shape=(512, 1)), site(shape=(1, 512))),
         (Rule("int8", max_row=1), site(shape=()), site(shape=(2,))),
+        (Rule("int8", operation="Relu*"), site(operation="Relu"), site(operation="Gelu")),
         (Rule("int8", tensor_class="norm"), site(types=(nn.LayerNorm,)), site()),
     ],
     ids=lambda value: repr(value.to_dict()) if isinstance(value, Rule) else "",
@@ -120,6 +121,7 @@ def test_the_paper_s_policy():
         site("h.0.attn.out", (LlamaAttention, nn.Linear)),
         site("h.0.norm", (nn.RMSNorm,), shape=(4096, 1)),
         site("", ()),
+        site("h.0.mlp.down", (LlamaMLP, nn.Linear), operation="Relu"),
         site("h.0.norm", (nn.RMSNorm,), shape=(1, 512)),
     ):
         decision = policy.decide(kept)

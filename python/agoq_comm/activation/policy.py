@@ -92,6 +92,8 @@ class Rule:
         The same for any of the running modules.
     tensor_class : str, optional
         One of `TENSOR_CLASSES`.
+    operation : str, optional
+        Shell pattern of the operation that computed the tensor, by autograd's name: ``"Relu"``.
     dtype : torch.dtype or str, optional
         For example ``"bfloat16"``.
     min_numel : int
@@ -107,6 +109,7 @@ class Rule:
     type: _Class | str | None = None
     inside: _Class | str | None = None
     tensor_class: str | None = None
+    operation: str | None = None
     dtype: torch.dtype | str | None = None
     min_numel: int = 0
     max_row: int | None = None
@@ -134,6 +137,7 @@ class Rule:
             and self.dtype in (None, site.dtype)
             and (self.max_row is None or (site.shape[-1] if site.shape else 1) <= self.max_row)
             and self.tensor_class in (None, site.tensor_class)
+            and (self.operation is None or fnmatch.fnmatchcase(site.operation, self.operation))
             and (self.module is None or _name_matches(self.module, site.module))
             and (self.type is None or any(_is_a(kind, self.type) for kind in site.types[-1:]))
             and (self.inside is None or any(_is_a(kind, self.inside) for kind in site.types))
@@ -197,10 +201,14 @@ class Policy:
         """Attention, statistics and the loss exactly, all else in `fmt`: the paper's choice.
 
         Attention means Q, K, V and its output. The paper (AGoQ, arXiv 2605.00539) found that a
-        model whose attention was stored in 4 bits as well did not converge.
+        model whose attention was stored in 4 bits as well did not converge. What ReLU made is
+        exact too: its gradient is 1 where that is above 0, and small numbers become 0 in a code.
         """
-        attention = Rule(KEEP, tensor_class="attention", reason="attention is exact")
-        return cls((attention, *_exact_everywhere(), Rule(fmt, min_numel=_SMALLEST)))
+        exact = (
+            Rule(KEEP, tensor_class="attention", reason="attention is exact"),
+            Rule(KEEP, operation="Relu*", reason="where it is 0, its gradient is 0"),
+        )
+        return cls((*exact, *_exact_everywhere(), Rule(fmt, min_numel=_SMALLEST)))
 
     @classmethod
     def uniform(cls, fmt: str | Format = "fp4/128") -> Policy:
