@@ -44,6 +44,7 @@ Communicator::Impl::Impl(std::unique_ptr<Transport> transport, const Options& op
       topology_(std::move(topology)),
       codec_(options.format, selected_cpu_isa(),
              codec_thread_count(options.codec_threads, ranks_beside(*transport_, topology_))),
+      row_codec_(codec_),
       pair_calls_(transport_->size()) {}
 
 Communicator::Impl::~Impl() {
@@ -67,33 +68,33 @@ CallLabel Communicator::Impl::label(Operation operation, DataType type, ReduceOp
 
 void Communicator::Impl::reduce_chunks(const CallLabel& label, std::span<const void* const> in,
                                        std::span<const std::int64_t> counts, void* out,
-                                       const CallOptions& call) {
-  run(label, call,
-      [&](Transport& transport, SegmentExchange& exchange,
-          const CallLabel& running) -> std::unique_ptr<Collective> {
-        if (running.two_level) {
-          return TwoLevel::reduce_scatter(transport, exchange, two_level_plan(running, counts), in,
-                                          out);
-        }
-        const ChunkPlan plan = ChunkPlan::given(counts, block(running), segment_numel(running));
-        return std::make_unique<ReduceScatter>(transport, exchange, plan, in, out);
-      });
+                                       const CallOptions& call, const RowsOfCall* rows) {
+  const auto make = [&](Transport& transport, SegmentExchange& exchange,
+                        const CallLabel& running) -> std::unique_ptr<Collective> {
+    if (running.two_level) {
+      return TwoLevel::reduce_scatter(transport, exchange, two_level_plan(running, counts, rows),
+                                      in, out);
+    }
+    const ChunkPlan plan = ChunkPlan::given(counts, block(running, rows), segment_numel(running));
+    return std::make_unique<ReduceScatter>(transport, exchange, plan, in, out);
+  };
+  run(label, label.count, call, make, rows);
 }
 
 void Communicator::Impl::gather_chunks(const CallLabel& label, const void* in,
                                        std::span<void* const> out,
                                        std::span<const std::int64_t> counts,
-                                       const CallOptions& call) {
-  run(label, call,
-      [&](Transport& transport, SegmentExchange& exchange,
-          const CallLabel& running) -> std::unique_ptr<Collective> {
-        if (running.two_level) {
-          return TwoLevel::all_gather(transport, exchange, two_level_plan(running, counts), in,
-                                      out);
-        }
-        const ChunkPlan plan = ChunkPlan::given(counts, block(running), segment_numel(running));
-        return std::make_unique<AllGather>(transport, exchange, plan, in, out);
-      });
+                                       const CallOptions& call, const RowsOfCall* rows) {
+  const auto make = [&](Transport& transport, SegmentExchange& exchange,
+                        const CallLabel& running) -> std::unique_ptr<Collective> {
+    if (running.two_level) {
+      return TwoLevel::all_gather(transport, exchange, two_level_plan(running, counts, rows), in,
+                                  out);
+    }
+    const ChunkPlan plan = ChunkPlan::given(counts, block(running, rows), segment_numel(running));
+    return std::make_unique<AllGather>(transport, exchange, plan, in, out);
+  };
+  run(label, label.count, call, make, rows);
 }
 
 void Communicator::Impl::exchange_chunks(const CallLabel& label, std::int64_t elements,
@@ -243,9 +244,27 @@ void Communicator::Impl::choose_algorithm(CallLabel& label) const {
   label.counts_digest = digest(seen);
 }
 
+ExactReason Communicator::Impl::reason_of(const CallLabel& label, const CallOptions& call,
+                                          const RowsOfCall* rows) const {
+  // What the caller has encoded cannot be anything else any more.
+  if (rows != nullptr && rows->encoded != nullptr) return ExactReason::kNone;
+  Options options = options_;
+  if (call.quantize) {
+    options.quantize_all_reduce = *call.quantize;
+    options.quantize_reduce_scatter = *call.quantize;
+    options.quantize_all_gather = *call.quantize;
+  }
+  return why_exact(label.operation, label.type, label.reduce_op, label.count, size(), options);
+}
+
 std::unique_ptr<SegmentExchange> Communicator::Impl::make_exchange(const CallLabel& label,
-                                                                   OperationStats& counters) {
+                                                                   OperationStats& counters,
+                                                                   const RowsOfCall* rows) {
   if (!label.quantized) {
+    if (rows != nullptr) {
+      return std::make_unique<ExactRowExchange>(*transport_, counters, topology_, row_codec_,
+                                                label.type, label.reduce_op, label.factor, *rows);
+    }
     return std::make_unique<ExactExchange>(*transport_, counters, topology_, label.type,
                                            label.reduce_op, label.factor);
   }
@@ -258,6 +277,10 @@ std::unique_ptr<SegmentExchange> Communicator::Impl::make_exchange(const CallLab
   rounding.rank = static_cast<std::uint32_t>(rank());
   const CacheUse results = cache_use_of_results(
       label.operation, label.count * static_cast<std::int64_t>(size_of(label.type)));
+  if (rows != nullptr) {
+    return std::make_unique<RowExchange>(*transport_, counters, topology_, codec_, row_codec_,
+                                         label.type, factor, rounding, results, *rows);
+  }
   return std::make_unique<QuantizedExchange>(*transport_, counters, topology_, codec_, label.type,
                                              factor, rounding, results);
 }

@@ -14,10 +14,12 @@
 #include "agoqcomm/codec.h"
 #include "agoqcomm/communicator.h"
 #include "agoqcomm/error.h"
+#include "agoqcomm/row_codec.h"
 #include "collective/all_to_all.h"
 #include "collective/call_driver.h"
 #include "collective/call_label.h"
 #include "collective/collective.h"
+#include "collective/row_exchange.h"
 #include "collective/segment_exchange.h"
 #include "collective/stopwatch.h"
 #include "collective/two_level_plan.h"
@@ -32,6 +34,7 @@ class Communicator::Impl {
 
   const Options& options() const { return options_; }
   const Topology& topology() const { return topology_; }
+  const RowCodec& row_codec() const { return row_codec_; }
   int rank() const { return transport_->rank(); }
   int size() const { return transport_->size(); }
 
@@ -39,10 +42,11 @@ class Communicator::Impl {
   CallLabel label(Operation operation, DataType type, ReduceOp op, std::int64_t count,
                   const CallOptions& call) const;
 
-  /// What a chunk plan cuts in whole.
-  std::int64_t block(const CallLabel& label) const {
+  /// What a chunk plan never cuts through; `rows` where the call has rows.
+  std::int64_t block(const CallLabel& label, const RowsOfCall* rows = nullptr) const {
     // Exact chunks are cut at whole cache lines of every type; no result depends on it.
     constexpr std::int64_t kExactBlock = 64;
+    if (rows != nullptr) return rows->width;
     return label.quantized ? options_.format.block : kExactBlock;
   }
   /// Elements of a segment. An exact one has as many bytes as one of int8 codes: how long
@@ -53,8 +57,9 @@ class Communicator::Impl {
     return std::max<std::int64_t>(1, numel / static_cast<std::int64_t>(size_of(label.type)));
   }
 
-  TwoLevelPlan two_level_plan(const CallLabel& label, std::span<const std::int64_t> counts) const {
-    return TwoLevelPlan::given(counts, topology_, block(label), segment_numel(label));
+  TwoLevelPlan two_level_plan(const CallLabel& label, std::span<const std::int64_t> counts,
+                              const RowsOfCall* rows = nullptr) const {
+    return TwoLevelPlan::given(counts, topology_, block(label, rows), segment_numel(label));
   }
 
   /// Runs a collective that make(transport, exchange, label) builds, quantized or exact as
@@ -63,17 +68,18 @@ class Communicator::Impl {
   void run(const CallLabel& label, const CallOptions& call, Make&& make) {
     run(label, label.count, call, std::forward<Make>(make));
   }
-  /// The same where the label cannot say how many `elements` this rank has.
+  /// The same where the label cannot say how many `elements` this rank has, or where there are
+  /// `rows`.
   template <typename Make>
-  void run(const CallLabel& label, std::int64_t elements, const CallOptions& call, Make&& make) {
-    run(label, label.operation, elements, {}, call, std::forward<Make>(make));
+  void run(const CallLabel& label, std::int64_t elements, const CallOptions& call, Make&& make,
+           const RowsOfCall* rows = nullptr) {
+    run(label, label.operation, elements, {}, call, std::forward<Make>(make), rows);
   }
   /// The same, counted as `counted`, with `peer` alone where there is one.
   template <typename Make>
   void run(CallLabel label, Operation counted, std::int64_t elements, std::optional<int> peer,
-           const CallOptions& call, Make&& make) {
-    const ExactReason reason =
-        why_exact(label.operation, label.type, label.reduce_op, label.count, size(), options_);
+           const CallOptions& call, Make&& make, const RowsOfCall* rows = nullptr) {
+    const ExactReason reason = reason_of(label, call, rows);
     label.quantized = reason == ExactReason::kNone;
     choose_algorithm(label);
     OperationStats counters;
@@ -81,7 +87,7 @@ class Communicator::Impl {
       const Stopwatch stopwatch(counters.total_seconds);
       std::uint64_t& calls = peer ? pair_calls_[*peer] : calls_;
       label.call = calls;
-      const std::unique_ptr<SegmentExchange> exchange = make_exchange(label, counters);
+      const std::unique_ptr<SegmentExchange> exchange = make_exchange(label, counters, rows);
       const std::unique_ptr<Collective> collective = make(*transport_, *exchange, label);
       ++calls;
       run_call(*transport_, *collective, label, peer, timeout(call), counters.wait_seconds);
@@ -94,9 +100,11 @@ class Communicator::Impl {
 
   // The three ways in which chunks move; each operation is one of them.
   void reduce_chunks(const CallLabel& label, std::span<const void* const> in,
-                     std::span<const std::int64_t> counts, void* out, const CallOptions& call);
+                     std::span<const std::int64_t> counts, void* out, const CallOptions& call,
+                     const RowsOfCall* rows = nullptr);
   void gather_chunks(const CallLabel& label, const void* in, std::span<void* const> out,
-                     std::span<const std::int64_t> counts, const CallOptions& call);
+                     std::span<const std::int64_t> counts, const CallOptions& call,
+                     const RowsOfCall* rows = nullptr);
   void exchange_chunks(const CallLabel& label, std::int64_t elements, const PairChunks& chunks,
                        const CallOptions& call);
 
@@ -150,12 +158,16 @@ class Communicator::Impl {
   std::chrono::milliseconds timeout(const CallOptions& call) const {
     return call.timeout.value_or(options_.timeout);
   }
-  std::unique_ptr<SegmentExchange> make_exchange(const CallLabel& label, OperationStats& counters);
+  ExactReason reason_of(const CallLabel& label, const CallOptions& call,
+                        const RowsOfCall* rows) const;
+  std::unique_ptr<SegmentExchange> make_exchange(const CallLabel& label, OperationStats& counters,
+                                                 const RowsOfCall* rows);
 
   const std::unique_ptr<Transport> transport_;
   const Options options_;
   const Topology topology_;
   const Codec codec_;
+  const RowCodec row_codec_;
 
   std::mutex call_mutex_;  // Held by the running call; taken before state_mutex_.
   std::uint64_t calls_ = 0;

@@ -93,6 +93,8 @@ class AGOQ_API Codec {
                   void* values, DataType type, const Rounding& rounding = {}) const;
 
  private:
+  friend class RowCodec;  // The same kernels and threads, for rows.
+
   /// The threads that may share a sum, or null.
   CodecThreads* threads_of(const Pieces& pieces, const void* values, DataType type) const;
 

@@ -12,6 +12,7 @@
 
 #include "agoqcomm/export.h"
 #include "agoqcomm/options.h"
+#include "agoqcomm/row_codec.h"
 #include "agoqcomm/stats.h"
 #include "agoqcomm/topology.h"
 #include "agoqcomm/transport.h"
@@ -25,6 +26,9 @@ struct CallOptions {
   std::optional<std::chrono::milliseconds> timeout;
   /// For ReduceOp::kPremulSum.
   float factor = 1.0f;
+  /// Unset: an operation is quantized where the options select it. Otherwise whether it is, for
+  /// this call; type and count still decide what can be. Equal on all ranks.
+  std::optional<bool> quantize = {};
 };
 
 /// Thread-safe: calls from several threads run one after another, and all ranks must issue them in
@@ -64,6 +68,27 @@ class AGOQ_API Communicator {
   /// be out[rank()]. Every rank, the sender too, gets the decoded encoded bytes.
   void all_gather(const void* in, std::span<void* const> out, std::span<const std::int64_t> counts,
                   DataType type, const CallOptions& call = {});
+
+  // The same for matrices of rows of `width` elements, of which chunks are whole ones. Blocks end
+  // with their row (RowLayout), so that one row's numbers never decide how another's are encoded.
+
+  /// in[r] holds rows[r] rows. Each finished row of this rank goes through `epilogue` while it is
+  /// in cache; `out` receives the sum with the residual added. An epilogue's encoding is in the
+  /// options' format. Where the call is exact, the sum is rounded to the type first.
+  void reduce_scatter_rows(std::span<const void* const> in, std::span<const std::int64_t> rows,
+                           std::int64_t width, void* out, DataType type, ReduceOp op,
+                           const RowEpilogue& epilogue = {}, const CallOptions& call = {});
+  void all_gather_rows(const void* in, std::span<void* const> out,
+                       std::span<const std::int64_t> rows, std::int64_t width, DataType type,
+                       const CallOptions& call = {});
+  /// `in` holds rows[rank()] encoded rows, in the options' format, which travel as they are
+  /// whatever the options select: an epilogue's, or those of an earlier call.
+  void all_gather_encoded_rows(const std::byte* in, std::span<void* const> out,
+                               std::span<const std::int64_t> rows, std::int64_t width,
+                               DataType type, const CallOptions& call = {});
+  /// RowCodec::apply in the options' format, on this rank alone.
+  void finish_rows(const void* values, DataType type, RowShape shape, void* out,
+                   const RowEpilogue& epilogue) const;
 
   // What is below is never quantized and moves any bytes; reduce() takes the types and operations
   // of all_reduce().

@@ -9,10 +9,13 @@ target_sources(agoqcomm PRIVATE
   ${CMAKE_CURRENT_LIST_DIR}/thread_count.cc
   ${CMAKE_CURRENT_LIST_DIR}/cpu_isa.cc
   ${CMAKE_CURRENT_LIST_DIR}/cuda_codec.cc
+  ${CMAKE_CURRENT_LIST_DIR}/row_codec.cc
+  ${CMAKE_CURRENT_LIST_DIR}/row_layout.cc
   ${CMAKE_CURRENT_LIST_DIR}/single_block.cc
   ${CMAKE_CURRENT_LIST_DIR}/stochastic.cc
   ${CMAKE_CURRENT_LIST_DIR}/wire_layout.cc
-  ${CMAKE_CURRENT_LIST_DIR}/cpu/scalar.cc)
+  ${CMAKE_CURRENT_LIST_DIR}/cpu/scalar.cc
+  ${CMAKE_CURRENT_LIST_DIR}/cpu/scalar_rows.cc)
 
 # Each ISA's files alone are compiled for that ISA; codec.cc calls into them only where the CPU has it.
 if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64|amd64)$")
@@ -21,8 +24,8 @@ if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64|amd64)$")
   set(agoq_avx512_options
     "-mavx2;-mf16c;-mavx512f;-mavx512bw;-mavx512vl;-mavx512dq;$<$<CXX_COMPILER_ID:GNU>:-Wno-maybe-uninitialized>")
   foreach(isa avx2 avx512)
-    foreach(formats int8 four_bits six_bits)
-      set(source ${CMAKE_CURRENT_LIST_DIR}/cpu/${isa}_${formats}.cc)
+    foreach(part int8 four_bits six_bits rows)
+      set(source ${CMAKE_CURRENT_LIST_DIR}/cpu/${isa}_${part}.cc)
       target_sources(agoqcomm PRIVATE ${source})
       set_source_files_properties(${source} PROPERTIES COMPILE_OPTIONS "${agoq_${isa}_options}")
     endforeach()

@@ -13,7 +13,7 @@ namespace agoq {
 /// owner's result, which the owner can send only after it has read the segment, or, in two levels,
 /// a node's sum of it. Only such a sum has no place with the caller: it is sent from memory of the
 /// transport.
-class ExactExchange final : public SegmentExchange {
+class ExactExchange : public SegmentExchange {
  public:
   ExactExchange(Transport& transport, OperationStats& stats, const Topology& topology,
                 DataType type, ReduceOp op, float factor)

@@ -34,7 +34,7 @@ Ticket QuantizedExchange::expect_result(int peer, std::int64_t count, Tag tag, v
 void QuantizedExchange::take_result(Ticket ticket, std::int64_t count, void* out) {
   if (count > 0) {
     const Stopwatch stopwatch(stats_.decode_seconds);
-    codec_.decode(transport_.received(ticket), count, out, type_, results_);
+    decode(transport_.received(ticket), count, out, results_);
   }
   transport_.release(ticket);
 }
@@ -44,7 +44,7 @@ void QuantizedExchange::do_send(const void* values, Extent extent, std::span<con
   const SendBuffer buffer = transport_.acquire(message_bytes(extent.count));
   {
     const Stopwatch stopwatch(stats_.encode_seconds);
-    codec_.encode(values, type_, extent.count, buffer.data, rounding(kPieceStage, extent));
+    encode(values, extent, buffer.data);
   }
   transport_.post_send(buffer, peers, tag);
 }
@@ -54,11 +54,11 @@ void QuantizedExchange::do_send_result(const void* values, Extent extent,
   const SendBuffer buffer = transport_.acquire(message_bytes(extent.count));
   {
     const Stopwatch stopwatch(stats_.encode_seconds);
-    codec_.encode(values, type_, extent.count, buffer.data, rounding(kPieceStage, extent));
+    encode(values, extent, buffer.data);
   }
   {
     const Stopwatch stopwatch(stats_.decode_seconds);
-    codec_.decode(buffer.data, extent.count, out, type_);
+    decode(buffer.data, extent.count, out, CacheUse::kAutomatic);
   }
   transport_.post_send(buffer, peers, tag);
 }
@@ -74,7 +74,7 @@ void QuantizedExchange::do_forward_result(Ticket ticket, Extent extent, void* ou
 
 void QuantizedExchange::do_sum(const Summands& summands, Extent extent, void* out) {
   const Stopwatch stopwatch(stats_.sum_seconds);
-  codec_.sum_decode(pieces_of(summands), extent.count, factor_, out, type_);
+  sum_decode(pieces_of(summands), extent, factor_, out, type_);
 }
 
 void QuantizedExchange::do_sum_and_send(const Summands& summands, Extent extent, void* out,
@@ -82,8 +82,8 @@ void QuantizedExchange::do_sum_and_send(const Summands& summands, Extent extent,
   const SendBuffer buffer = transport_.acquire(message_bytes(extent.count));
   {
     const Stopwatch stopwatch(stats_.sum_seconds);
-    codec_.sum_encode(pieces_of(summands), extent.count, factor_, buffer.data, out, type_,
-                      rounding(kReducedStage, extent));
+    sum_encode(pieces_of(summands), extent, factor_, buffer.data, out,
+               rounding(kReducedStage, extent));
   }
   transport_.post_send(buffer, peers, tag);
 }
@@ -91,7 +91,7 @@ void QuantizedExchange::do_sum_and_send(const Summands& summands, Extent extent,
 const void* QuantizedExchange::do_node_sum(const Summands& summands, Extent extent) {
   const Stopwatch stopwatch(stats_.sum_seconds);
   if (std::ssize(node_sum_) < extent.count) node_sum_.resize(extent.count);
-  codec_.sum_decode(pieces_of(summands), extent.count, 1.0f, node_sum_.data(), DataType::kFloat32);
+  sum_decode(pieces_of(summands), extent, 1.0f, node_sum_.data(), DataType::kFloat32);
   return node_sum_.data();
 }
 
@@ -100,10 +100,30 @@ void QuantizedExchange::do_send_node_sum(const Summands& summands, Extent extent
   const SendBuffer buffer = transport_.acquire(message_bytes(extent.count));
   {
     const Stopwatch stopwatch(stats_.sum_seconds);
-    codec_.sum_encode(pieces_of(summands), extent.count, 1.0f, buffer.data, nullptr, type_,
-                      rounding(kNodeSumStage, extent));
+    sum_encode(pieces_of(summands), extent, 1.0f, buffer.data, nullptr,
+               rounding(kNodeSumStage, extent));
   }
   transport_.post_send(buffer, {&peer, 1}, tag);
+}
+
+void QuantizedExchange::encode(const void* values, Extent extent, std::byte* encoded) const {
+  codec_.encode(values, type_, extent.count, encoded, rounding(kPieceStage, extent));
+}
+
+void QuantizedExchange::decode(const std::byte* encoded, std::int64_t count, void* values,
+                               CacheUse use) const {
+  codec_.decode(encoded, count, values, type_, use);
+}
+
+void QuantizedExchange::sum_decode(const Pieces& pieces, Extent extent, float factor, void* values,
+                                   DataType type) const {
+  codec_.sum_decode(pieces, extent.count, factor, values, type);
+}
+
+void QuantizedExchange::sum_encode(const Pieces& pieces, Extent extent, float factor,
+                                   std::byte* encoded, void* values,
+                                   const Rounding& rounding) const {
+  codec_.sum_encode(pieces, extent.count, factor, encoded, values, type_, rounding);
 }
 
 Rounding QuantizedExchange::rounding(std::uint32_t stage, Extent extent) const {

@@ -12,7 +12,7 @@ namespace agoq {
 CacheUse cache_use_of_results(Operation operation, std::int64_t bytes);
 
 /// Not thread-safe.
-class QuantizedExchange final : public SegmentExchange {
+class QuantizedExchange : public SegmentExchange {
  public:
   /// `rounding` holds what does not change within the call; `factor` scales every sum. `results`
   /// is for take_result().
@@ -44,10 +44,22 @@ class QuantizedExchange final : public SegmentExchange {
   const void* do_node_sum(const Summands& summands, Extent extent) override;
   void do_send_node_sum(const Summands& summands, Extent extent, int peer, Tag tag) override;
 
- private:
+  // What a segment's bytes are. RowExchange has other ones.
+  virtual void encode(const void* values, Extent extent, std::byte* encoded) const;
+  virtual void decode(const std::byte* encoded, std::int64_t count, void* values,
+                      CacheUse use) const;
+  virtual void sum_decode(const Pieces& pieces, Extent extent, float factor, void* values,
+                          DataType type) const;
+  virtual void sum_encode(const Pieces& pieces, Extent extent, float factor, std::byte* encoded,
+                          void* values, const Rounding& rounding) const;
+
   Rounding rounding(std::uint32_t stage, Extent extent) const;
   Pieces pieces_of(const Summands& summands) const;
 
+  DataType type() const { return type_; }
+  float factor() const { return factor_; }
+
+ private:
   const Codec& codec_;
   DataType type_;
   float factor_;

@@ -17,6 +17,7 @@ target_sources(agoqcomm PRIVATE
   ${CMAKE_CURRENT_LIST_DIR}/quantized_exchange.cc
   ${CMAKE_CURRENT_LIST_DIR}/reduce_scatter.cc
   ${CMAKE_CURRENT_LIST_DIR}/relayed_broadcast.cc
+  ${CMAKE_CURRENT_LIST_DIR}/row_exchange.cc
   ${CMAKE_CURRENT_LIST_DIR}/segment_exchange.cc
   ${CMAKE_CURRENT_LIST_DIR}/step_window.cc
   ${CMAKE_CURRENT_LIST_DIR}/two_level.cc
@@ -24,6 +25,7 @@ target_sources(agoqcomm PRIVATE
   ${CMAKE_CURRENT_LIST_DIR}/../call_arguments.cc
   ${CMAKE_CURRENT_LIST_DIR}/../communicator.cc
   ${CMAKE_CURRENT_LIST_DIR}/../communicator_impl.cc
+  ${CMAKE_CURRENT_LIST_DIR}/../communicator_rows.cc
   ${CMAKE_CURRENT_LIST_DIR}/../device_communicator.cc
   ${CMAKE_CURRENT_LIST_DIR}/../exact_reason.cc
   ${CMAKE_CURRENT_LIST_DIR}/../options.cc
