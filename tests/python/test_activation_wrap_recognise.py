@@ -145,6 +145,11 @@ def test_all_that_is_not_recognised_is_listed_and_nothing_changed() -> None:
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             return 2.0 * super().forward(x)
 
+    class Experts(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weights, self.act = nn.Parameter(torch.zeros(2, WIDTH, WIDTH)), nn.SiLU()
+
     class FailingNorm(RmsNorm):
         def forward(self, x: torch.Tensor, gate: torch.Tensor) -> torch.Tensor:
             return super().forward(x) * gate
@@ -161,21 +166,32 @@ def test_all_that_is_not_recognised_is_listed_and_nothing_changed() -> None:
             "groups": nn.GroupNorm(4, WIDTH),
             "place": nn.ReLU(inplace=True),
             "leaky": nn.LeakyReLU(),
+            "experts": Experts(),
+            "embedding": nn.Embedding(4, WIDTH),
         }
     )
     classes = [type(module) for module in model.modules()]
     with pytest.raises(NotRecognised) as caught:
         wrap_(model)
     reasons = dict(caught.value.modules)
-    assert set(reasons) == set(model) - {"good", "attention"}
+    assert set(reasons) == set(model) - {"good", "attention", "embedding"}
     assert "Scaled" in reasons["scaled"] and "nn.Linear" in reasons["scaled"]
     assert "to the bit" in reasons["norm"] and "silu" in reasons["mlp"]
     assert "TypeError" in reasons["two"] and "Conv1d" in reasons["conv"]
+    assert "weights of its own" in reasons["experts"]
     assert "in place" in reasons["place"] and "last dimensions" in reasons["groups"]
     assert all(f"{name}: " in str(caught.value) for name in reasons)
     assert [type(module) for module in model.modules()] == classes
     rules = [Rule("keep", module=name) for name in reasons]
-    kept = Policy([*rules, Rule("keep", module="mlp.*"), Rule("keep", module="attention*")], "int8")
+    kept = Policy(
+        [
+            *rules,
+            Rule("keep", module="mlp.*"),
+            Rule("keep", module="experts.*"),
+            Rule("keep", module="attention*"),
+        ],
+        "int8",
+    )
     assert wrap_(model, kept) == {"good": "linear"}
 
 

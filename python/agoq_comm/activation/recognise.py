@@ -31,9 +31,9 @@ from agoq_comm.activation.recognise_mlp import (
 )
 from agoq_comm.activation.recognise_norm import norm_of
 
-# They save next to nothing, or what nobody can compute again, or store it encoded themselves.
+# They save next to nothing, or store what they save encoded themselves.
 _LEFT_ALONE = {
-    "Embedding", "EmbeddingBag", "Identity", "Flatten", "Unflatten", "Softmax",
+    "Identity", "Flatten", "Unflatten", "Softmax",
     "ColumnParallelLinear", "RowParallelLinear", "VocabParallelEmbedding",
 }  # fmt: skip
 # Large enough for any rule about sizes.
@@ -103,7 +103,7 @@ class _Search:
         kind = type(module)
         if isinstance(module, FusedLayer):
             raise ValueError(f"module {name!r} was replaced before; call unwrap_ first")
-        if kind.__name__ in _LEFT_ALONE:
+        if kind.__name__ in _LEFT_ALONE or isinstance(module, nn.Embedding | nn.EmbeddingBag):
             return
         types = (*around, kind)
         if not self._recognised(name, module, types) and not list(module.children()):
@@ -164,6 +164,11 @@ class _Search:
             self.found.append(Replacement(name, module, FusedAttention, None, "attention"))
         if isinstance(module, nn.MultiheadAttention):
             reason = "it computes its projections in one function with attention"
+            self._unknown(name, module, types, reason)
+        elif any(p.dim() > 1 for p in module.parameters(recurse=False)) and any(
+            activation_of(child) for child in module.children()
+        ):
+            reason = "it computes with weights of its own, before or after an activation function"
             self._unknown(name, module, types, reason)
         return form is not None
 
