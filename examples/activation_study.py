@@ -11,11 +11,13 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
+import os
 import statistics
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, replace
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -115,6 +117,19 @@ def train(variant: str, config: TrainConfig) -> Run:
     }
 
 
+def made(variant: str, config: TrainConfig, folder: Path) -> Run:
+    """Make a run, or read it where an earlier study made it."""
+    size = f"{config.steps}x{config.batch}x{config.length}"
+    path = folder / f"{variant}-{config.seed}-{size}.json"
+    if not path.exists():
+        torch.set_num_threads(1)
+        run = train(variant, config)
+        print(f"{path.stem}: validation loss {run['validation_loss']:.4f}", flush=True)
+        folder.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(run))
+    return json.loads(path.read_text())
+
+
 def gradient_errors(config: TrainConfig) -> dict[str, float]:
     """Error of the whole gradient by format, relative to its norm, before training."""
     corpus = load_corpus()
@@ -194,22 +209,25 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--steps", type=int, default=200)
-    parser.add_argument("--batch", type=int, default=6)
+    parser.add_argument("--batch", type=int, default=12, help="as two ranks of train_llama.py")
+    parser.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)))
+    parser.add_argument(
+        "--runs",
+        type=Path,
+        default=ROOT / "build" / "activation_study",
+        help="what is made already",
+    )
     parser.add_argument("--docs", type=Path, default=ROOT / "docs", help="folder to write into")
     arguments = parser.parse_args()
 
     config = TrainConfig("none", arguments.steps, arguments.batch, 128, 1e-3, 0, 50, 128)
-    runs: list[Run] = []
-    for seed in arguments.seeds:
-        for variant in LABELS:
-            run = train(variant, TrainConfig(**(asdict(config) | {"seed": seed})))
-            runs.append(run)
-            print(
-                f"seed {seed}, {variant}: validation loss {run['validation_loss']:.4f} "
-                f"({difference(run, runs):+.2%}), {run['held_bytes'] / 2**20:.1f} MiB held, "
-                f"{run['median_step_seconds'] * 1e3:.0f} ms a step",
-                flush=True,
-            )
+    wanted = [
+        (variant, replace(config, seed=seed), arguments.runs)
+        for variant in LABELS
+        for seed in arguments.seeds
+    ]
+    with get_context("spawn").Pool(arguments.jobs) as pool:
+        runs = pool.starmap(made, wanted, chunksize=1)
     errors = gradient_errors(config)
     settings = {k: v for k, v in asdict(config).items() if k not in ("backend", "seed")}
     record = {
