@@ -20,6 +20,7 @@ import torch
 import torch.distributed as dist
 
 import agoq_comm
+from agoq_comm import activation
 
 COUNTS = (16_384, 50_003, 4_000_001)
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
@@ -126,6 +127,30 @@ def the_codec_takes_gpu_tensors(rank: int, size: int) -> None:
         assert torch.equal(total.data.cpu(), on_cpu.data)
 
 
+def activations_are_stored_on_the_gpu(rank: int, size: int) -> None:
+    """Formats give the CPU's bytes; hooks hold what they count, and gradients are near."""
+    for element in activation.formats.BITS:
+        for dtype in DTYPES:
+            x = data(rank, COUNTS[1], dtype)
+            packed, expected = (
+                activation.quantize(x.cuda(), element),
+                activation.quantize(x, element),
+            )
+            assert torch.equal(packed.data.cpu(), expected.data), (element, dtype)
+            equal(activation.dequantize(packed), activation.dequantize(expected))
+    layers = [torch.nn.Linear(256, 1024), torch.nn.GELU(), torch.nn.Linear(1024, 256)]
+    model = torch.nn.Sequential(torch.nn.LayerNorm(256), *layers).cuda()
+    x = data(rank, 2048 * 256).view(2048, 256).cuda().requires_grad_()
+    exact = torch.autograd.grad(model(x).square().mean(), x)[0]
+    with activation.compress(model, activation.Policy.agoq("int8")) as context:
+        loss = model(x).square().mean()
+    counters = context.accounting
+    assert 0 < counters.stored_bytes < 0.6 * counters.original_bytes
+    (gradient,) = torch.autograd.grad(loss, x)
+    assert counters.stored_bytes == 0
+    assert (gradient - exact).norm() < 0.02 * exact.norm()
+
+
 def cupy_arrays_stay_cupy_arrays(rank: int, size: int) -> None:
     """Where CuPy is installed."""
     try:
@@ -148,6 +173,7 @@ ONE_RANK: tuple[Check, ...] = (
     the_host_does_not_wait,
     a_graph_reads_its_inputs_anew,
     the_codec_takes_gpu_tensors,
+    activations_are_stored_on_the_gpu,
     cupy_arrays_stay_cupy_arrays,
 )
 HOST: tuple[Check, ...] = (same_as_on_the_cpu, the_host_does_not_wait, many_calls_in_flight)
