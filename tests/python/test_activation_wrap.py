@@ -32,6 +32,18 @@ from wrapped_models import (
 BOUNDS = {"fp4/128": 0.2, "e2m3/128": 0.05, "int8/128": 0.02}
 
 
+class ReGlu(nn.Module):
+    """A gate that is closed or open."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.up, self.down = nn.Linear(WIDTH, 4 * WIDTH), nn.Linear(2 * WIDTH, WIDTH)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        gate, up = self.up(x).chunk(2, -1)
+        return self.down(torch.relu(gate) * up)
+
+
 MODELS: dict[str, Callable[[], nn.Module]] = {
     "demo": demo,
     "odd sizes": lambda: demo(hidden=344),
@@ -39,6 +51,8 @@ MODELS: dict[str, Callable[[], nn.Module]] = {
     "functional": lambda: Gpt(Functional()),
     "dropout": lambda: Gpt(Functional(dropout=0.2)),
     "dropout within": lambda: Gpt(sequential(0.2)),
+    "relu": lambda: Gpt(Functional(F.relu)),
+    "gated relu": lambda: Gpt(ReGlu()),
     "rms": lambda: nn.Sequential(nn.RMSNorm(WIDTH, eps=1e-5), nn.Linear(WIDTH, WIDTH)),
     "no weights": lambda: nn.Sequential(
         nn.LayerNorm(WIDTH, elementwise_affine=False), nn.Linear(WIDTH, WIDTH), nn.SiLU()
@@ -238,6 +252,19 @@ def test_unwrap_restores_the_model() -> None:
     assert [set(vars(module)) for module in model.modules()] == attributes
     again, found = gradients(model)
     assert torch.equal(loss, again) and all(torch.equal(found[n], exact[n]) for n in exact)
+
+
+def test_unwrap_refuses_what_was_changed_since() -> None:
+    model = demo(1)
+    wrap_(model)
+    classes = [type(module) for module in model.modules()]
+    head = type(model.head)
+    model.head.__class__ = type("Sharded", (head,), {})
+    with pytest.raises(ValueError, match="'head' was changed to Sharded"):
+        unwrap_(model)
+    model.head.__class__ = head
+    assert [type(module) for module in model.modules()] == classes
+    unwrap_(model)
 
 
 @pytest.mark.parametrize("way", [copy.deepcopy, lambda m: pickle.loads(pickle.dumps(m))])

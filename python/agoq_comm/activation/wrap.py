@@ -55,15 +55,21 @@ def wrap_(model: nn.Module, policy: Policy | None = None) -> dict[str, str]:
 
 
 def unwrap_(model: nn.Module) -> None:
-    """Undo `wrap_`. What was saved by a forward pass before still serves its backward pass."""
-    for name, module in model.named_modules():
-        if not isinstance(module, FusedLayer):
-            continue
-        kind: Any = type(module)
-        if "agoq_original" not in vars(kind):
+    """Undo `wrap_`. What was saved by a forward pass before still serves its backward pass.
+
+    Raises
+    ------
+    ValueError
+        The class of a module was changed again since; nothing was changed.
+    """
+    fused = [(n, m) for n, m in model.named_modules() if isinstance(m, FusedLayer)]
+    for name, module in fused:
+        if "agoq_original" not in vars(type(module)):
             raise ValueError(
-                f"the class of module {name!r} was changed to {kind.__name__} after wrap_; undo "
-                "that first"
+                f"the class of module {name!r} was changed to {type(module).__name__} after wrap_; "
+                "undo that first"
             )
+    for _, module in fused:
+        kind: Any = type(module)
         module.__class__ = kind.agoq_original
         del vars(module)["_agoq"]

@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from torch.autograd.function import once_differentiable
 
 from agoq_comm.activation.formats import Format
+from agoq_comm.activation.fused.bits import pack_bits, unpack_bits
 from agoq_comm.activation.fused.recipe import Method, Stored, attach, store
 
 _aten = torch.ops.aten
@@ -52,6 +53,19 @@ ACTIVATIONS: dict[str, Activation] = {
 }
 
 
+def _signs(x: torch.Tensor, kind: str) -> torch.Tensor | None:
+    """Say where a ReLU lets gradients pass, which small numbers in few bits have forgotten."""
+    return pack_bits(x.detach() > 0) if kind == "relu" else None
+
+
+def _backward(
+    grad: torch.Tensor, x: torch.Tensor, signs: torch.Tensor | None, kind: str
+) -> torch.Tensor:
+    if signs is not None:
+        return grad * unpack_bits(signs, x.shape)
+    return ACTIVATIONS[kind].backward(grad, x)
+
+
 class _Activated(Method):
     def __init__(self, stored: Stored, kind: str) -> None:
         super().__init__()
@@ -87,7 +101,9 @@ def activation(x: torch.Tensor, kind: str, fmt: Format, recompute: bool) -> torc
     """
     stored, data = store(x, fmt)
     method = _Activated(stored, kind)
-    output: torch.Tensor = _Activation.apply(x, data, method)  # type: ignore[no-untyped-call]
+    output: torch.Tensor = _Activation.apply(  # type: ignore[no-untyped-call]
+        x, data, _signs(x, kind), method
+    )
     return attach(output, method, data) if recompute else output
 
 
@@ -102,38 +118,41 @@ def gated(
     stored_up, up_data = store(up, fmt)
     method = _Gated(stored_gate, stored_up, kind)
     output: torch.Tensor = _GatedActivation.apply(  # type: ignore[no-untyped-call]
-        gate, up, gate_data, up_data, method
+        gate, up, gate_data, up_data, _signs(gate, kind), method
     )
     return attach(output, method, gate_data, up_data) if recompute else output
 
 
 class _Activation(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, x: Any, data: Any, method: _Activated) -> Any:
-        ctx.save_for_backward(data)
+    def forward(ctx: Any, x: Any, data: Any, signs: Any, method: _Activated) -> Any:
+        ctx.save_for_backward(data, signs)
         ctx.method = method
         return ACTIVATIONS[method.kind].forward(x)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Any) -> Any:
-        (data,) = ctx.saved_tensors
+        data, signs = ctx.saved_tensors
         method: _Activated = ctx.method
         method.forget()
-        return ACTIVATIONS[method.kind].backward(grad, method.stored.decode_last(data)), None, None
+        x = method.stored.decode_last(data)
+        return _backward(grad, x, signs, method.kind), None, None, None
 
 
 class _GatedActivation(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, gate: Any, up: Any, gate_data: Any, up_data: Any, method: _Gated) -> Any:
-        ctx.save_for_backward(gate_data, up_data)
+    def forward(
+        ctx: Any, gate: Any, up: Any, gate_data: Any, up_data: Any, signs: Any, method: _Gated
+    ) -> Any:
+        ctx.save_for_backward(gate_data, up_data, signs)
         ctx.method = method
         return ACTIVATIONS[method.kind].forward(gate) * up
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Any) -> Any:
-        gate_data, up_data = ctx.saved_tensors
+        gate_data, up_data, signs = ctx.saved_tensors
         method: _Gated = ctx.method
         method.forget()
         act = ACTIVATIONS[method.kind]
@@ -141,5 +160,5 @@ class _GatedActivation(torch.autograd.Function):
         grad_up = grad * act.forward(gate) if ctx.needs_input_grad[1] else None
         grad_gate = None
         if ctx.needs_input_grad[0]:
-            grad_gate = act.backward(grad * up, gate)
-        return grad_gate, grad_up, None, None, None
+            grad_gate = _backward(grad * up, gate, signs, method.kind)
+        return grad_gate, grad_up, None, None, None, None
