@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import functools
 import json
 import os
 import statistics
@@ -50,6 +51,9 @@ Run = dict[str, Any]
 Context = Callable[[], contextlib.AbstractContextManager[Any]]
 
 
+_corpus = functools.cache(load_corpus)
+
+
 def prepare(variant: str, model: Llama) -> Context:
     """Make the model a variant; return the context that its forward passes run in."""
     if variant == "wrapped":
@@ -70,7 +74,7 @@ def validation_loss(model: Llama, rows: torch.Tensor) -> float:
 
 def train(variant: str, config: TrainConfig) -> Run:
     """Make one run."""
-    corpus = load_corpus()
+    corpus = _corpus()
     stream = batches(windows(corpus.train, config.length), config.batch, 0, 1, config.seed)
     held_out = windows(corpus.held_out, config.length)
     held_out = held_out[:: max(1, held_out.shape[0] // config.validation_rows)]
@@ -132,7 +136,7 @@ def made(variant: str, config: TrainConfig, folder: Path) -> Run:
 
 def gradient_errors(config: TrainConfig) -> dict[str, float]:
     """Error of the whole gradient by format, relative to its norm, before training."""
-    corpus = load_corpus()
+    corpus = _corpus()
     rows = next(batches(windows(corpus.train, config.length), config.batch, 0, 1, config.seed))
 
     def gradient(format: str | None) -> torch.Tensor:

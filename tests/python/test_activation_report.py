@@ -134,7 +134,9 @@ def test_wrapped_layers_store_less_and_are_unwrapped() -> None:
 
     hooks, wrapped = report(model, step), report(model, step, wrap=True)
     assert [type(module) for module in model.modules()] == kinds
-    assert wrapped.unique_bytes == hooks.unique_bytes
+    # As they are, two views of one memory are one content; quantized, each has codes of its own.
+    assert wrapped.saved_bytes == hooks.saved_bytes
+    assert wrapped.unique_bytes <= hooks.unique_bytes
     assert wrapped.stored_bytes < hooks.stored_bytes
     assert wrapped.compressed.held == pytest.approx(wrapped.stored_bytes, rel=0.02)
     by_module = {row.module: row for row in wrapped.rows}
