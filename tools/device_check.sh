@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# What only a GPU can show, in a few minutes: builds the kernels for this machine's GPU, runs their
+# What only a GPU can show, in five minutes at most: builds the kernels for this machine's GPU, runs their
 # tests on it, again under the four tools of compute-sanitizer, then the collectives of several ranks
 # that share it (also staged, in graphs, over NCCL), and measures. Ends with
 # "N passed, N failed" and a status that is 0 only where none failed. On a machine without a GPU it
@@ -12,6 +12,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 OUT=${OUT:-build/device}
 TREE=build/gpu
+LIMIT=300  # seconds for everything; each check has its own limit besides
 passed=0
 failed=0
 
@@ -22,9 +23,14 @@ skip() {
 }
 
 step() {  # step NAME SECONDS COMMAND...: one check, its output in $OUT/NAME.log
-  local name=$1 limit=$2 begun=$SECONDS
+  local name=$1 limit=$2 begun=$SECONDS left=$((LIMIT - SECONDS))
   shift 2
-  if timeout "$limit" "$@" >"$OUT/$name.log" 2>&1; then
+  if ((left <= 0)); then
+    failed=$((failed + 1))
+    echo "FAILED  $name: the $LIMIT s for all checks were over before it began"
+    return 1
+  fi
+  if timeout "$((limit < left ? limit : left))" "$@" >"$OUT/$name.log" 2>&1; then
     passed=$((passed + 1))
     echo "passed  $name ($((SECONDS - begun)) s): $(tail -n 1 "$OUT/$name.log")"
   else
@@ -50,15 +56,15 @@ echo "GPU: $gpu"
 architecture=$(cut -d, -f2 <<<"$gpu" | tr -d ' .')
 
 # The device tests need no GoogleTest, so that a bare machine will do.
-step configure 60 cmake -S . -B "$TREE" -DAGOQ_CUDA=ON "-DAGOQ_CUDA_ARCHS=$architecture-real" \
+step configure 30 cmake -S . -B "$TREE" -DAGOQ_CUDA=ON "-DAGOQ_CUDA_ARCHS=$architecture-real" \
   -DAGOQ_BUILD_DEVICE_TESTS=ON || finish
-step build 240 cmake --build "$TREE" -j "$(nproc)" \
+step build 120 cmake --build "$TREE" -j "$(nproc)" \
   --target kernels_device_test kernel_roofline device_world_check || finish
 
-step kernels 60 "$TREE/tests/cuda/kernels_device_test"
+step kernels 30 "$TREE/tests/cuda/kernels_device_test"
 if command -v compute-sanitizer >/dev/null; then
   for tool in memcheck racecheck initcheck synccheck; do
-    step "$tool" 90 compute-sanitizer --tool "$tool" --error-exitcode 9 \
+    step "$tool" 40 compute-sanitizer --tool "$tool" --error-exitcode 9 \
       "$TREE/tests/cuda/kernels_device_test" --quick
   done
 else
@@ -70,9 +76,9 @@ if [[ -z ${AGOQ_NCCL_PATH:-} ]] &&
   folder=$(python3 -c 'import nvidia.nccl as nccl; print(list(nccl.__path__)[0])' 2>/dev/null); then
   export AGOQ_NCCL_PATH=$folder/lib/libnccl.so.2
 fi
-step collectives 90 "$TREE/tests/cuda/device_world_check" "$OUT/launch.json"
+step collectives 45 "$TREE/tests/cuda/device_world_check" "$OUT/launch.json"
 grep -v '^passed' "$OUT/collectives.log"
-step roofline 60 "$TREE/tests/cuda/kernel_roofline" "$OUT/roofline.json"
+step roofline 30 "$TREE/tests/cuda/kernel_roofline" "$OUT/roofline.json"
 cat "$OUT/roofline.log"
 # The torch backend from the same tree, where there is a torch for this GPU.
 package=$PWD/$TREE/package
@@ -85,8 +91,8 @@ build_package() {
 if python3 -c 'import sys, torch; sys.exit(not torch.cuda.is_available())' 2>/dev/null; then
   export -f build_package
   export TREE package
-  step torch_build 240 bash -c build_package &&
-    step torch 180 env PYTHONPATH="$package" python3 tests/cuda/torch_device_check.py
+  step torch_build 120 bash -c build_package &&
+    step torch 60 env PYTHONPATH="$package" python3 tests/cuda/torch_device_check.py
 else
   echo "skipped torch: python3 has no torch that sees this GPU"
 fi

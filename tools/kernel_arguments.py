@@ -11,6 +11,7 @@ MAX_PIECES = 256
 THREADS = 256
 VECTOR = 8
 
+BITS = {"int8": 8, "fp4": 4, "e2m3": 6, "int4": 4, "int6": 6}
 TYPES = {"float32": 0, "bfloat16": 1, "float16": 2}
 _SCALES = {"bf16": 0, "fp32": 1}
 
@@ -34,7 +35,8 @@ class Rounding:
 class Sum:
     """What all segments of a sum have in common."""
 
-    ranks: int
+    pieces: int
+    """Encoded ones: the owner's is not among them."""
     own_rank: int = -1
     own_type: str = "float32"
     residual_type: str = "float32"
@@ -108,7 +110,7 @@ def sum_arguments(
     """SumArguments."""
     head = shape.pack() + bytes(4) + (rounding or Rounding()).pack()
     types = (TYPES[name] for name in (common.own_type, common.residual_type, common.type))
-    head += struct.pack("<fiiBBBx", common.factor, common.ranks, common.own_rank, *types)
+    head += struct.pack("<fiiBBBx", common.factor, common.pieces, common.own_rank, *types)
     body = b"".join(
         struct.pack(
             "<QQQQQqqq",

@@ -19,7 +19,7 @@ SOURCES = CORE / "src/codec/cuda"
 OUTPUT = ROOT / "build/kernels"
 
 ARCHITECTURES = ("80", "90", "100")
-FAMILIES = ("encode", "decode", "accumulate", "sum")
+FORMATS = ("int8", "fp4", "e2m3", "int4", "int6")
 FLAGS = ("-std=c++20", "-O3", "--fmad=false", "-Xcompiler=-ffp-contract=off")
 
 
@@ -54,30 +54,30 @@ def _make(target: Path, *command: str) -> str:
     return printed
 
 
-def ptx(family: str, architecture: str) -> str:
-    """Return the PTX of a family's kernels.
+def ptx(format_name: str, architecture: str) -> str:
+    """Return the PTX of a format's kernels.
 
     Parameters
     ----------
-    family : str
-        One of `FAMILIES`.
+    format_name : str
+        One of `FORMATS`.
     architecture : str
         One of `ARCHITECTURES`.
     """
     compiler = nvcc()
     if compiler is None:
         raise RuntimeError("there is no nvcc here")
-    target = OUTPUT / f"sm_{architecture}" / f"{family}.ptx"
+    target = OUTPUT / f"sm_{architecture}" / f"{format_name}.ptx"
     include = ("-I", str(CORE / "include"), "-I", str(CORE / "src"))
     arch = f"-arch=compute_{architecture}"
-    _make(target, compiler, *FLAGS, *include, arch, "-ptx", str(SOURCES / f"{family}.cu"))
+    _make(target, compiler, *FLAGS, *include, arch, "-ptx", str(SOURCES / f"{format_name}.cu"))
     return target.read_text()
 
 
-def resources(family: str, architecture: str) -> dict[str, dict[str, int]]:
+def resources(format_name: str, architecture: str) -> dict[str, dict[str, int]]:
     """Return what ptxas says that each kernel needs: registers, spills, stack and shared memory."""
-    ptx(family, architecture)
-    source = OUTPUT / f"sm_{architecture}" / f"{family}.ptx"
+    ptx(format_name, architecture)
+    source = OUTPUT / f"sm_{architecture}" / f"{format_name}.ptx"
     ptxas = str(Path(nvcc() or "").resolve().with_name("ptxas"))
     if not Path(ptxas).exists():
         ptxas = "ptxas"

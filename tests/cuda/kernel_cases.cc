@@ -5,6 +5,8 @@
 #include <memory>
 
 #include "codec_inputs.h"
+#include "format/formats.h"
+#include "format/half.h"
 #include "kernel_transcript.h"
 
 namespace agoq::testing {
@@ -157,6 +159,27 @@ std::string narrow_launches_stride(const BlockFormat& format) {
   return transcript.verdict();
 }
 
+/// Every bf16 number, in blocks whose scale is `largest` over the format's largest code: larger
+/// numbers, and NaN, are left to other cases.
+Bytes every_bfloat16_up_to(float largest, int block) {
+  std::vector<float> x;
+  for (std::uint32_t pattern = 0; pattern < 1u << 16; ++pattern) {
+    if (x.size() % static_cast<std::size_t>(block) == 0) x.push_back(largest);
+    const float value = bfloat16_to_float(static_cast<std::uint16_t>(pattern));
+    if (std::abs(value) <= largest) x.push_back(value);
+  }
+  return to_bytes(x);
+}
+
+std::string every_bfloat16(const BlockFormat& format) {
+  KernelTranscript transcript(format);
+  for (const float largest : {1.0f, 0.00731f, 3.1e20f}) {
+    transcript.set_context("up to " + std::to_string(largest));
+    transcript.encode(every_bfloat16_up_to(largest, format.block), kFloat32);
+  }
+  return transcript.verdict();
+}
+
 /// Every test of one format; `add` names it.
 template <class Add>
 void add_format_cases(const BlockFormat& format, Add add) {
@@ -167,21 +190,37 @@ void add_format_cases(const BlockFormat& format, Add add) {
   add("BytesThatNoEncoderWrites", bytes_that_no_encoder_writes);
   add("StochasticRounding", stochastic_rounding);
   if (format.block >= 128) add("NarrowLaunchesStride", narrow_launches_stride);
+  if (format.block == 128) add("EveryBfloat16", every_bfloat16);
+}
+
+/// Every kind of block for the default format. For the others one of each number of vectors a lane,
+/// and of lanes a block, which is what kernels tell apart.
+std::vector<BlockFormat> formats_to_test() {
+  std::vector<BlockFormat> formats;
+  for (const FormatInfo& info : kFormats) {
+    for (const int block : kBlocks) {
+      for (const ScaleType scale : kScaleTypes) {
+        const bool is_default = info.format == BlockFormat{}.element;
+        const bool is_wide = block == 32 || block == 512;
+        const bool is_chosen =
+            block != 64 && block != 256 && (scale == ScaleType::kFloat32) == is_wide;
+        if (is_default || is_chosen) formats.push_back({info.format, block, scale});
+      }
+    }
+  }
+  return formats;
 }
 
 }  // namespace
 
 std::vector<KernelCase> kernel_cases() {
   std::vector<KernelCase> cases;
-  for (const int block : kBlocks) {
-    for (const ScaleType scale : kScaleTypes) {
-      const BlockFormat format{.block = block, .scale = scale};
-      add_format_cases(format, [&](const std::string& name, auto run) {
-        std::string suffix = format.name();
-        std::replace(suffix.begin(), suffix.end(), '/', '_');
-        cases.push_back({name + "_" + suffix, [=] { return run(format); }});
-      });
-    }
+  for (const BlockFormat& format : formats_to_test()) {
+    add_format_cases(format, [&](const std::string& name, auto run) {
+      std::string suffix = format.name();
+      std::replace(suffix.begin(), suffix.end(), '/', '_');
+      cases.push_back({name + "_" + suffix, [=] { return run(format); }});
+    });
   }
   append_list_cases(cases);
   return cases;

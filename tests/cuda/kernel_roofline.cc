@@ -68,29 +68,26 @@ struct Row {
   double seconds;
 };
 
-std::vector<Row> measure() {
-  const CudaCodec codec{agoq::BlockFormat{}};
+/// Adds the rows of one format; `wide` and `other` hold kElements of fp32.
+void measure_format(const char* format, const DeviceMemory& wide, const DeviceMemory& other,
+                    std::vector<Row>& rows) {
+  const CudaCodec codec{agoq::BlockFormat{.element = agoq::parse_element_format(format)}};
   const auto encoded_bytes = agoq::WireLayout(codec.format(), kElements).total_bytes();
   const auto code = static_cast<double>(encoded_bytes);
   const auto n = static_cast<double>(kElements);
-  const DeviceMemory wide(4 * kElements), other(4 * kElements);
-  std::vector<Row> rows;
-  const auto copy = [&] {
-    check(cudaMemcpyAsync(other.data(), wide.data(), 4 * kElements, cudaMemcpyDeviceToDevice));
-  };
-  rows.push_back({"copy", 8 * n, seconds(copy)});
+  const std::string of = std::string(format) + " ";
   const DeviceMemory encoded(encoded_bytes);
   for (const auto& [type, name] :
        {std::pair{DataType::kBfloat16, "bf16"}, std::pair{DataType::kFloat32, "fp32"}}) {
     const double value_bytes = n * static_cast<double>(agoq::size_of(type));
-    rows.push_back({std::string("encode ") + name, value_bytes + code, seconds([&, type = type] {
+    rows.push_back({of + "encode " + name, value_bytes + code, seconds([&, type = type] {
                       codec.encode(wide.data(), type, kElements, encoded.bytes(), nullptr);
                     })});
-    rows.push_back({std::string("decode ") + name, value_bytes + code, seconds([&, type = type] {
+    rows.push_back({of + "decode " + name, value_bytes + code, seconds([&, type = type] {
                       codec.decode(encoded.bytes(), kElements, other.data(), type, nullptr);
                     })});
   }
-  rows.push_back({"decode_accumulate", 8 * n + code, seconds([&] {
+  rows.push_back({of + "decode_accumulate", 8 * n + code, seconds([&] {
                     codec.decode_accumulate(encoded.bytes(), kElements,
                                             static_cast<float*>(other.data()), nullptr);
                   })});
@@ -101,14 +98,26 @@ std::vector<Row> measure() {
     pieces.push_back(rank == 0 ? nullptr : received.bytes() + rank * encoded_bytes);
   }
   const agoq::Pieces sum{pieces, wide.data(), DataType::kBfloat16, 0};
-  rows.push_back({"sum of 8, bf16, encoded and decoded", 2 * n + 8 * code + 2 * n, seconds([&] {
-                    codec.sum_encode(sum, kElements, 0.125f, encoded.bytes(), other.data(),
-                                     DataType::kBfloat16, nullptr);
-                  })});
-  rows.push_back({"sum of 8, to bf16", 2 * n + 7 * code + 2 * n, seconds([&] {
+  rows.push_back(
+      {of + "sum of 8, bf16, encoded and decoded", 2 * n + 8 * code + 2 * n, seconds([&] {
+         codec.sum_encode(sum, kElements, 0.125f, encoded.bytes(), other.data(),
+                          DataType::kBfloat16, nullptr);
+       })});
+  rows.push_back({of + "sum of 8, to bf16", 2 * n + 7 * code + 2 * n, seconds([&] {
                     codec.sum_decode(sum, kElements, 0.125f, other.data(), DataType::kBfloat16,
                                      nullptr);
                   })});
+}
+
+std::vector<Row> measure() {
+  const DeviceMemory wide(4 * kElements), other(4 * kElements);
+  const auto copy = [&] {
+    check(cudaMemcpyAsync(other.data(), wide.data(), 4 * kElements, cudaMemcpyDeviceToDevice));
+  };
+  std::vector<Row> rows = {{"copy", 8.0 * kElements, seconds(copy)}};
+  for (const char* format : {"int8", "fp4", "e2m3", "int4", "int6"}) {
+    measure_format(format, wide, other, rows);
+  }
   return rows;
 }
 
@@ -116,7 +125,7 @@ void print(const std::vector<Row>& rows) {
   const double copy = rows.front().bytes / rows.front().seconds;
   for (const Row& row : rows) {
     const double rate = row.bytes / row.seconds;
-    std::printf("%-36s %12.0f bytes %9.3f ms %8.1f GB/s %6.1f %% of copy\n", row.kernel.c_str(),
+    std::printf("%-41s %12.0f bytes %9.3f ms %8.1f GB/s %6.1f %% of copy\n", row.kernel.c_str(),
                 row.bytes, row.seconds * 1e3, rate * 1e-9, 100 * rate / copy);
   }
 }

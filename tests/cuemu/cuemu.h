@@ -31,6 +31,10 @@ struct dim3 {
   unsigned x, y, z;
   constexpr dim3(unsigned x_ = 1, unsigned y_ = 1, unsigned z_ = 1) : x(x_), y(y_), z(z_) {}
 };
+struct alignas(8) uint2 {
+  unsigned x, y;
+};
+inline uint2 make_uint2(unsigned x, unsigned y) { return {x, y}; }
 struct alignas(16) uint4 {
   unsigned x, y, z, w;
 };
@@ -38,6 +42,28 @@ inline uint4 make_uint4(unsigned x, unsigned y, unsigned z, unsigned w) { return
 template <class T>
 T max(T a, T b) {
   return a < b ? b : a;
+}
+/// Byte k of the result is the byte, of the eight of low and high, that nibble k of `selector`
+/// names.
+inline unsigned __byte_perm(unsigned low, unsigned high, unsigned selector) {
+  const std::uint64_t both = low | static_cast<std::uint64_t>(high) << 32;
+  unsigned result = 0;
+  for (unsigned k = 0; k < 4; ++k) {
+    const unsigned chosen = selector >> (4 * k) & 7u;
+    result |= static_cast<unsigned>(both >> (8 * chosen) & 0xffu) << (8 * k);
+  }
+  return result;
+}
+
+/// The upper word of high and low, shifted left together.
+inline unsigned __funnelshift_l(unsigned low, unsigned high, unsigned amount) {
+  const std::uint64_t both = low | static_cast<std::uint64_t>(high) << 32;
+  return static_cast<unsigned>(both << (amount & 31u) >> 32);
+}
+/// The lower word of them, shifted right together.
+inline unsigned __funnelshift_r(unsigned low, unsigned high, unsigned amount) {
+  const std::uint64_t both = low | static_cast<std::uint64_t>(high) << 32;
+  return static_cast<unsigned>(both >> (amount & 31u));
 }
 
 // Set by the scheduler whenever it lets a thread run.

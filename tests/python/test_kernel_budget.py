@@ -63,3 +63,5 @@ def test_names_of_instances_are_readable() -> None:
         "_ZN4agoq4cuda13encode_kernelINS_4Int8ELNS_8DataTypeE1ELi1ELb0EEEvNS0_15EncodeArgumentsE"
     )
     assert kernel_budget.short_name(mangled) == "encode_kernel<Int8, 1, 1, 0>"
+    mangled = "_ZN4agoq4cuda17accumulate_kernelINS_3Fp4EEEvNS0_15DecodeArgumentsE"
+    assert kernel_budget.short_name(mangled) == "accumulate_kernel<Fp4>"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import sys
 from pathlib import Path
 
@@ -28,14 +29,17 @@ TORCH_TYPES = {
     "float16": torch.float16,
 }
 SHAPES = [ka.Shape(128, "bf16"), ka.Shape(32, "fp32"), ka.Shape(1024, "bf16")]
-_PROGRAMS: dict[tuple[str, str], Program] = {}
+# Every combination for the default format; each type and shape once for the others.
+CASES = [("int8", name, shape) for name in TORCH_TYPES for shape in SHAPES] + [
+    (name, *case)
+    for name in kernels.FORMATS[1:]
+    for case in zip(("bfloat16", "float32", "float16"), SHAPES, strict=True)
+]
 
 
-def program(family: str, architecture: str) -> Program:
-    key = family, architecture
-    if key not in _PROGRAMS:
-        _PROGRAMS[key] = Program(kernels.ptx(*key))
-    return _PROGRAMS[key]
+@functools.cache
+def program(format_name: str, architecture: str) -> Program:
+    return Program(kernels.ptx(format_name, architecture))
 
 
 def values(type_name: str, count: int, seed: int, hostile: bool = False) -> torch.Tensor:
@@ -59,10 +63,18 @@ def fresh(size: int) -> npt.NDArray[np.uint8]:
 
 
 def encode(
-    x: torch.Tensor, shape: ka.Shape, rounding: agoq_comm.StochasticRounding | None = None
+    x: torch.Tensor,
+    format_name: str,
+    shape: ka.Shape,
+    rounding: agoq_comm.StochasticRounding | None = None,
 ) -> agoq_comm.Encoded:
     return agoq_comm.encode(
-        x, block=shape.block, scale=shape.scale, isa="scalar", rounding=rounding
+        x,
+        format=format_name,
+        block=shape.block,
+        scale=shape.scale,
+        isa="scalar",
+        rounding=rounding,
     )
 
 
@@ -78,6 +90,12 @@ def assert_written(buffer: Buffer, expected: torch.Tensor) -> None:
 
 
 architectures = pytest.mark.parametrize("architecture", kernels.ARCHITECTURES)
+formats = pytest.mark.parametrize("format_name", kernels.FORMATS)
+cases = pytest.mark.parametrize(
+    ("format_name", "type_name", "shape"),
+    CASES,
+    ids=[f"{name}-{of}-{shape.block}-{shape.scale}" for name, of, shape in CASES],
+)
 # Not a multiple of the block, nor of a vector; and misaligned by one element, or one byte.
 COUNT = 2 * 1024 + 333
 MISALIGNMENTS = {"float32": (0, 4, 1), "bfloat16": (0, 2, 1), "float16": (0, 2, 1)}
@@ -91,14 +109,13 @@ def encode_instance(shape: ka.Shape, type_name: str, stochastic: bool) -> tuple[
 
 
 @architectures
-@pytest.mark.parametrize("type_name", TORCH_TYPES)
-@pytest.mark.parametrize("shape", SHAPES, ids=lambda shape: f"{shape.block}-{shape.scale}")
-def test_encode(architecture: str, type_name: str, shape: ka.Shape) -> None:
-    machine = Machine(program("encode", architecture))
+@cases
+def test_encode(architecture: str, format_name: str, type_name: str, shape: ka.Shape) -> None:
+    machine = Machine(program(format_name, architecture))
     kernel = machine.program.find(*encode_instance(shape, type_name, stochastic=False))
     for misalignment in MISALIGNMENTS[type_name]:
         x = values(type_name, COUNT, misalignment, hostile=True)
-        expected = encode(x, shape)
+        expected = encode(x, format_name, shape)
         source = machine.add(raw(x), misalignment)
         target = machine.add(fresh(expected.data.numel()), misalignment and 4)
         segment = (source.base, target.base, COUNT, scale_offset(expected, shape), 0)
@@ -108,47 +125,50 @@ def test_encode(architecture: str, type_name: str, shape: ka.Shape) -> None:
 
 
 @architectures
-@pytest.mark.parametrize("shape", SHAPES, ids=lambda shape: f"{shape.block}-{shape.scale}")
-def test_encode_by_chance(architecture: str, shape: ka.Shape) -> None:
-    machine = Machine(program("encode", architecture))
-    kernel = machine.program.find(*encode_instance(shape, "float32", stochastic=True))
-    x = values("float32", COUNT, 1, hostile=True)
-    for first in (0, 1, 2**34 + 3):
-        key = {"seed": 2**60 + 17, "call": 5, "rank": 3, "stage": 1}
-        rounding = agoq_comm.StochasticRounding(**key, first_element=first)
-        expected = encode(x, shape, rounding)
-        source, target = machine.add(raw(x)), machine.add(fresh(expected.data.numel()))
-        segment = (source.base, target.base, COUNT, scale_offset(expected, shape), first)
-        arguments = ka.encode_arguments(shape, "float32", [segment], ka.Rounding(True, **key))
-        machine.launch(kernel, (shape.thread_blocks(COUNT), 1), ka.THREADS, arguments)
-        assert_written(target, expected.data)
+@cases
+def test_encode_by_chance(
+    architecture: str, format_name: str, type_name: str, shape: ka.Shape
+) -> None:
+    machine = Machine(program(format_name, architecture))
+    kernel = machine.program.find(*encode_instance(shape, type_name, stochastic=True))
+    x = values(type_name, COUNT, 1, hostile=True)
+    first = {"float32": 0, "bfloat16": 1, "float16": 2**34 + 3}[type_name]
+    key = {"seed": 2**60 + 17, "call": 5, "rank": 3, "stage": 1}
+    rounding = agoq_comm.StochasticRounding(**key, first_element=first)
+    expected = encode(x, format_name, shape, rounding)
+    source, target = machine.add(raw(x)), machine.add(fresh(expected.data.numel()))
+    segment = (source.base, target.base, COUNT, scale_offset(expected, shape), first)
+    arguments = ka.encode_arguments(shape, type_name, [segment], ka.Rounding(True, **key))
+    machine.launch(kernel, (shape.thread_blocks(COUNT), 1), ka.THREADS, arguments)
+    assert_written(target, expected.data)
 
 
 @architectures
-@pytest.mark.parametrize("type_name", TORCH_TYPES)
-def test_decode(architecture: str, type_name: str) -> None:
-    machine = Machine(program("decode", architecture))
+@cases
+def test_decode(architecture: str, format_name: str, type_name: str, shape: ka.Shape) -> None:
+    machine = Machine(program(format_name, architecture))
     kernel = machine.program.find("decode_kernel", f"DataTypeE{ka.TYPES[type_name]}E")
-    for shape, misalignment in zip(SHAPES, MISALIGNMENTS[type_name], strict=True):
-        encoded = encode(values("float32", COUNT, 2, hostile=True), shape)
-        # Bytes that no encoder writes: -128, infinite and subnormal scales.
-        encoded.data[:64] = torch.arange(64, dtype=torch.uint8) + 96
-        encoded.data[-40:] = torch.arange(40, dtype=torch.uint8) * 6
-        expected = agoq_comm.decode(encoded, dtype=TORCH_TYPES[type_name], isa="scalar")
-        source = machine.add(raw(encoded.data))
-        target = machine.add(fresh(raw(expected).size), misalignment)
-        segment = (source.base, target.base, COUNT, scale_offset(encoded, shape))
-        arguments = ka.decode_arguments(shape, [segment])
-        machine.launch(kernel, (-(-COUNT // 2048), 1), ka.THREADS, arguments)
-        assert_written(target, expected)
+    misalignment = MISALIGNMENTS[type_name][SHAPES.index(shape)]
+    encoded = encode(values("float32", COUNT, 2, hostile=True), format_name, shape)
+    # All codes, those that no encoder writes too; infinite and subnormal scales.
+    encoded.data[:256] = torch.arange(256, dtype=torch.uint8)
+    encoded.data[-40:] = torch.arange(40, dtype=torch.uint8) * 6
+    expected = agoq_comm.decode(encoded, dtype=TORCH_TYPES[type_name], isa="scalar")
+    source = machine.add(raw(encoded.data))
+    target = machine.add(fresh(raw(expected).size), misalignment)
+    segment = (source.base, target.base, COUNT, scale_offset(encoded, shape))
+    arguments = ka.decode_arguments(shape, [segment])
+    machine.launch(kernel, (-(-COUNT // 2048), 1), ka.THREADS, arguments)
+    assert_written(target, expected)
 
 
 @architectures
-def test_accumulate(architecture: str) -> None:
-    machine = Machine(program("accumulate", architecture))
+@formats
+def test_accumulate(architecture: str, format_name: str) -> None:
+    machine = Machine(program(format_name, architecture))
     kernel = machine.program.find("accumulate_kernel")
     for shape, misalignment in zip(SHAPES, MISALIGNMENTS["float32"], strict=True):
-        encoded = encode(values("float32", COUNT, 3, hostile=True), shape)
+        encoded = encode(values("float32", COUNT, 3, hostile=True), format_name, shape)
         start = values("float32", COUNT, 4)
         source, target = machine.add(raw(encoded.data)), machine.add(raw(start), misalignment)
         agoq_comm.decode_accumulate(encoded, start, isa="scalar")
@@ -158,36 +178,29 @@ def test_accumulate(architecture: str) -> None:
         assert_written(target, start)
 
 
-def sum_case(shape: ka.Shape, own_type: str) -> list[agoq_comm.Encoded | torch.Tensor]:
-    """Six pieces of which one is the owner's, and one has blocks of NaN."""
-    pieces: list[agoq_comm.Encoded | torch.Tensor] = [
-        encode(values("float32", COUNT, seed, hostile=seed == 1), shape) for seed in range(6)
-    ]
-    pieces[4] = values(own_type, COUNT, 9)
-    return pieces
-
-
 @architectures
-@pytest.mark.parametrize("type_name", TORCH_TYPES)
-@pytest.mark.parametrize("shape", SHAPES, ids=lambda shape: f"{shape.block}-{shape.scale}")
-def test_sums(architecture: str, type_name: str, shape: ka.Shape) -> None:
-    machine = Machine(program("sum", architecture))
-    pieces = sum_case(shape, type_name)
+@cases
+def test_sums(architecture: str, format_name: str, type_name: str, shape: ka.Shape) -> None:
+    """Six pieces of which one is the owner's, and one has blocks of NaN."""
+    machine = Machine(program(format_name, architecture))
     dtype = TORCH_TYPES[type_name]
-    buffers = [machine.add(raw(p.data if isinstance(p, agoq_comm.Encoded) else p)) for p in pieces]
-    first = pieces[0]
-    assert isinstance(first, agoq_comm.Encoded)
-    common = ka.Sum(len(pieces), 4, type_name, type_name, type_name, 1 / 3)
-    addresses = [0 if rank == 4 else buffer.base for rank, buffer in enumerate(buffers)]
+    own_rank = SHAPES.index(shape) + 3
+    pieces: list[agoq_comm.Encoded | torch.Tensor] = []
+    addresses = []
+    for rank in range(6):
+        piece = encode(values("float32", COUNT, rank, hostile=rank == 1), format_name, shape)
+        if rank == own_rank:
+            pieces.append(values(type_name, COUNT, 9))
+        else:
+            pieces.append(piece)
+            addresses.append(machine.add(raw(piece.data)).base)
+        offset = scale_offset(piece, shape)
+    own = machine.add(raw(values(type_name, COUNT, 9)))
+    common = ka.Sum(len(addresses), own_rank, type_name, type_name, type_name, 1 / 3)
 
     def launch(kernel: str, blocks: int, values_at: int, encoded_at: int = 0) -> None:
         segment = ka.SumSegment(
-            COUNT,
-            scale_offset(first, shape),
-            addresses,
-            own=buffers[4].base,
-            encoded=encoded_at,
-            values=values_at,
+            COUNT, offset, addresses, own=own.base, encoded=encoded_at, values=values_at
         )
         arguments = ka.sum_arguments(shape, common, [segment])
         machine.launch(machine.program.find(kernel, instance), (blocks, 1), ka.THREADS, arguments)
@@ -210,12 +223,12 @@ def test_sums(architecture: str, type_name: str, shape: ka.Shape) -> None:
 
 @architectures
 def test_sum_from_a_start_with_a_residual_over_segments(architecture: str) -> None:
-    machine = Machine(program("sum", architecture))
+    machine = Machine(program("e2m3", architecture))
     shape = SHAPES[0]
     counts = (1000, 1, 640)
     segments, expected, targets = [], [], []
     for seed, count in enumerate(counts):
-        piece = encode(values("float32", count, seed), shape)
+        piece = encode(values("float32", count, seed), "e2m3", shape)
         start, residual = values("float32", count, 20 + seed), values("bfloat16", count, 30 + seed)
         x = start.clone()
         agoq_comm.decode_accumulate(piece, x, isa="scalar")
@@ -252,9 +265,9 @@ def test_the_simulator_notices_what_a_device_would_not(
     cut_source: int, cut_target: int, misaligned: int, launches: int, words: str
 ) -> None:
     """Buffers that are too short or misaligned; two segments with one output."""
-    machine = Machine(program("decode", "90"))
+    machine = Machine(program("int8", "90"))
     shape, count = SHAPES[0], 4096
-    encoded = encode(values("float32", count, 1), shape)
+    encoded = encode(values("float32", count, 1), "int8", shape)
     source = machine.add(raw(encoded.data)[: encoded.data.numel() - cut_source], misaligned)
     target = machine.add(fresh(4 * count - cut_target))
     segment = (source.base, target.base, count, scale_offset(encoded, shape))

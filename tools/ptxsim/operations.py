@@ -167,12 +167,24 @@ def _extract(instruction: Instruction, x: Array, position: Array, length: Array)
     return field.astype(x.dtype)
 
 
+def _insert(
+    instruction: Instruction, field: Array, whole: Array, position: Array, length: Array
+) -> Array:
+    if not ((length > 0) & (position + length <= bits_of(instruction.type))).all():
+        raise UnsupportedError(f"{instruction}: a field that leaves the word")
+    ones = np.uint64(2**64 - 1) >> (64 - length.astype(np.uint64))
+    at = position.astype(np.uint64)
+    field = (field.astype(np.uint64) & ones) << at
+    return (whole.astype(np.uint64) & ~(ones << at) | field).astype(whole.dtype)
+
+
 def _funnel_shift(instruction: Instruction, low: Array, high: Array, amount: Array) -> Array:
-    if instruction.modifiers[:2] != ("l", "wrap") or instruction.type != "b32":
+    left, mode = instruction.modifiers[0] == "l", instruction.modifiers[1]
+    if mode != "wrap" or instruction.type != "b32":
         raise UnsupportedError(str(instruction))
     both = high.astype(np.uint64) << np.uint64(32) | low.astype(np.uint64)
-    shifted = both << (amount & 31).astype(np.uint64)
-    return (shifted >> np.uint64(32)).astype(np.uint32)
+    by = (amount & 31).astype(np.uint64)
+    return ((both << by) >> np.uint64(32) if left else both >> by).astype(np.uint32)
 
 
 def _bitwise(combine: Callable[[Array, Array], Array]) -> Operation:
@@ -202,6 +214,7 @@ OPERATIONS: dict[str, Operation] = {
     "mov": lambda _, x: x,
     "prmt": _permute,
     "bfe": _extract,
+    "bfi": _insert,
 }
 
 # Types of the source operands where they are not all the instruction's own.
@@ -213,6 +226,7 @@ SOURCE_TYPES: dict[str, Callable[[Instruction], tuple[str, ...]]] = {
     "selp": lambda i: (i.type, i.type, "pred"),
     "setp": lambda i: (i.type, i.type, "pred"),
     "bfe": lambda i: (i.type, "u32", "u32"),
+    "bfi": lambda i: (i.type, i.type, "u32", "u32"),
     "mad": lambda i: (
         i.type,
         i.type,

@@ -191,16 +191,18 @@ void sum_segments(const char* function, std::span<const DeviceSumSegment> segmen
   if (segments.empty()) return;
   cuda::SumArguments& arguments = batch.arguments;
   arguments.factor = sum.factor;
-  arguments.ranks = static_cast<int>(segments.front().pieces.size());
+  arguments.pieces_a_segment =
+      static_cast<int>(segments.front().pieces.size()) - (sum.own_rank >= 0 ? 1 : 0);
   arguments.own_rank = sum.own_rank;
   arguments.own_type = sum.own_type;
   arguments.residual_type = sum.residual_type;
   arguments.type = sum.type;
   for (const DeviceSumSegment& segment : segments) {
     if (segment.count == 0) continue;
-    std::transform(segment.pieces.begin(), segment.pieces.end(),
-                   arguments.pieces + batch.size() * arguments.ranks,
-                   [](const std::byte* piece) { return bytes_of(piece); });
+    const std::uint8_t** piece = arguments.pieces + batch.size() * arguments.pieces_a_segment;
+    for (std::size_t rank = 0; rank < segment.pieces.size(); ++rank) {
+      if (static_cast<int>(rank) != sum.own_rank) *piece++ = bytes_of(segment.pieces[rank]);
+    }
     cuda::SumSegment& to = batch.add(segment.count);
     to.own = segment.own;
     to.start = segment.start;

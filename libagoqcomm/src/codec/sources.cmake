@@ -32,15 +32,17 @@ if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64|amd64)$")
   endforeach()
 endif()
 
-# One .cu a kernel family. The static runtime's symbols stay inside the library.
+# One .cu a format. The static runtime's symbols stay inside the library.
 if(AGOQ_WITH_CUDA)
   target_sources(agoqcomm PRIVATE
-    ${CMAKE_CURRENT_LIST_DIR}/cuda/accumulate.cu
-    ${CMAKE_CURRENT_LIST_DIR}/cuda/decode.cu
     ${CMAKE_CURRENT_LIST_DIR}/cuda/device.cu
-    ${CMAKE_CURRENT_LIST_DIR}/cuda/encode.cu
-    ${CMAKE_CURRENT_LIST_DIR}/cuda/runtime.cc
-    ${CMAKE_CURRENT_LIST_DIR}/cuda/sum.cu)
+    ${CMAKE_CURRENT_LIST_DIR}/cuda/e2m3.cu
+    ${CMAKE_CURRENT_LIST_DIR}/cuda/fp4.cu
+    ${CMAKE_CURRENT_LIST_DIR}/cuda/int4.cu
+    ${CMAKE_CURRENT_LIST_DIR}/cuda/int6.cu
+    ${CMAKE_CURRENT_LIST_DIR}/cuda/int8.cu
+    ${CMAKE_CURRENT_LIST_DIR}/cuda/launch.cc
+    ${CMAKE_CURRENT_LIST_DIR}/cuda/runtime.cc)
   # Named although CMake would add it: users of a static libagoqcomm must link it too.
   target_link_libraries(agoqcomm PRIVATE CUDA::cudart_static)
   target_link_options(agoqcomm PRIVATE LINKER:--exclude-libs,libcudart_static.a)

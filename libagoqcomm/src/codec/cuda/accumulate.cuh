@@ -3,6 +3,7 @@
 
 #include "codec/cuda/arguments.h"
 #include "codec/cuda/code_vector.cuh"
+#include "codec/cuda/dequantize.cuh"
 #include "codec/cuda/element_vector.cuh"
 #include "codec/cuda/tiles.cuh"
 
@@ -18,13 +19,12 @@ __global__ void __launch_bounds__(kThreads)
     const int live = tile.live(vector);
     if (live == 0) continue;
     const CodeVector<Format> codes = load_codes<Format>(segment.encoded, vector, live);
-    const float scale = load_scale_of(segment.encoded, segment.scale_offset, vector, shape);
+    const float scale = load_scale_at(
+        segment.encoded + scale_offset_of(segment.scale_offset, vector, shape), shape.scale_type);
     float sum[kVector] = {};
     load_values<DataType::kFloat32>(segment.values, vector, live, sum);
 #pragma unroll
-    for (int i = 0; i < kVector; ++i) {
-      sum[i] = add(sum[i], Format::dequantize(Format::get(codes.byte, i), scale));
-    }
+    for (int i = 0; i < kVector; ++i) sum[i] = add(sum[i], dequantize(codes, i, scale));
     store_values<DataType::kFloat32>(segment.values, vector, live, sum);
   }
 }

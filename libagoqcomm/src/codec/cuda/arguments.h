@@ -76,13 +76,13 @@ struct SumArguments {
   BlockShape shape;
   RoundingKey rounding;
   float factor;
-  int ranks;
-  int own_rank;
+  int pieces_a_segment;  ///< Encoded ones: the owner's is not among them.
+  int own_rank;          ///< Pieces before the owner's; -1: there is none.
   DataType own_type;
   DataType residual_type;
   DataType type;
   SumSegment segments[CudaCodec::kMaxSumSegments];
-  /// Piece r of segment s at s * ranks + r.
+  /// Piece i of segment s at s * pieces_a_segment + i.
   const std::uint8_t* pieces[CudaCodec::kMaxPieces];
 };
 

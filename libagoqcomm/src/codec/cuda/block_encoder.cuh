@@ -5,8 +5,8 @@
 
 #include "codec/cuda/arguments.h"
 #include "codec/cuda/code_vector.cuh"
+#include "codec/cuda/quantize.cuh"
 #include "codec/cuda/tiles.cuh"
-#include "format/philox.h"
 #include "format/scale.h"
 
 namespace agoq::cuda {
@@ -30,63 +30,6 @@ __device__ __forceinline__ std::uint32_t block_absmax(const float (&x)[kVectors]
     }
   }
   return absmax;
-}
-
-/// The numbers in [0, 1) of the eight elements from `first` on.
-__device__ __forceinline__ void draw_uniforms(const RoundingKey& key, std::uint64_t first,
-                                              float (&uniform)[kVector]) {
-  const unsigned skipped = first % 4;
-  std::uint32_t words[kVector + 4] = {};
-#pragma unroll
-  for (int quad = 0; quad < kVector / 4 + 1; ++quad) {
-    if (quad == kVector / 4 && skipped == 0) break;
-    const PhiloxBlock drawn =
-        rounding_words(key.seed, first / 4 + quad, key.call, key.rank, key.stage);
-#pragma unroll
-    for (int i = 0; i < 4; ++i) words[4 * quad + i] = drawn.word[i];
-  }
-  // Chosen rather than indexed, to stay in registers.
-#pragma unroll
-  for (int i = 0; i < kVector; ++i) {
-    const std::uint32_t word = skipped == 0   ? words[i]
-                               : skipped == 1 ? words[i + 1]
-                               : skipped == 2 ? words[i + 2]
-                                              : words[i + 3];
-    uniform[i] = to_uniform(word);
-  }
-}
-
-template <class Format, bool kStochastic>
-__device__ __forceinline__ CodeVector<Format> quantize(const float (&x)[kVector], float inverse,
-                                                       const RoundingKey& key,
-                                                       std::uint64_t first_element) {
-  float uniform[kVector] = {};
-  if constexpr (kStochastic) draw_uniforms(key, first_element, uniform);
-  const auto code_of = [&](int i) {
-    if constexpr (kStochastic) {
-      return Format::encode_stochastic(x[i], inverse, uniform[i]);
-    } else {
-      return Format::encode(x[i], inverse);
-    }
-  };
-  CodeVector<Format> codes;
-  if (inverse == 0.0f) return codes;  // and perhaps a NaN in x, which has no code
-  if constexpr (Format::kBits == 8) {
-    // As words: bytes of a register are dear to insert one by one.
-#pragma unroll
-    for (int i = 0; i < kVector; i += 4) {
-      std::uint32_t word = 0;
-#pragma unroll
-      for (int j = 0; j < 4; ++j) {
-        word |= (static_cast<std::uint32_t>(code_of(i + j)) & 0xffu) << (8 * j);
-      }
-      __builtin_memcpy(codes.byte + i, &word, 4);
-    }
-  } else {
-#pragma unroll
-    for (int i = 0; i < kVector; ++i) Format::put(codes.byte, i, code_of(i));
-  }
-  return codes;
 }
 
 /// Where an encoding goes.

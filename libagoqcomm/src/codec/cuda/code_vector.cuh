@@ -10,12 +10,33 @@
 
 namespace agoq::cuda {
 
-/// In registers. Read and written by Format::get and Format::put.
+/// In registers, as in memory: the first code in the lowest bits.
 template <class Format>
-struct alignas(8) CodeVector {
+struct CodeVector {
   static_assert(Format::kBits <= 8, "a vector's codes must fit 64 bits");
-  std::uint8_t byte[8] = {};
+  std::uint32_t word[2] = {};
 };
+
+/// Code `i` in the highest bits of a word, with bits of its neighbours below them. `i` must be
+/// known when this is compiled, as in an unrolled loop.
+template <int kBits>
+__device__ __forceinline__ std::uint32_t code_at_top(const std::uint32_t (&word)[2], int i) {
+  const int end = (i + 1) * kBits;
+  if (end <= 32) return word[0] << (32 - end);
+  const std::uint32_t high = word[1] << (64 - end);
+  return end - kBits >= 32 ? high : high | word[0] >> (end - 32);
+}
+
+/// The first four codes and the last four, each from the lowest bit of a word on.
+template <class Format>
+__device__ __forceinline__ CodeVector<Format> join_fours(std::uint32_t first, std::uint32_t last) {
+  constexpr int kFour = 4 * Format::kBits;
+  if constexpr (kFour == 32) {
+    return {{first, last}};
+  } else {
+    return {{first | last << kFour, last >> (32 - kFour)}};
+  }
+}
 
 /// Bytes that the codes of `live` elements take.
 template <class Format>
@@ -23,59 +44,64 @@ __device__ __forceinline__ int code_bytes(int live) {
   return (live * Format::kBits + 7) / 8;
 }
 
-template <class Chunk, int kBytes>
-__device__ __forceinline__ void copy_chunks(std::uint8_t* to, const std::uint8_t* from) {
-#pragma unroll
-  for (int i = 0; i < kBytes; i += static_cast<int>(sizeof(Chunk))) {
-    *reinterpret_cast<Chunk*>(to + i) = *reinterpret_cast<const Chunk*>(from + i);
-  }
-}
+/// The widest type by which a vector's codes can be accessed in a buffer that is aligned to 4.
+template <class Format>
+using CodeChunk =
+    std::conditional_t<Format::kBits % 4 == 0, std::uint32_t,
+                       std::conditional_t<Format::kBits % 2 == 0, std::uint16_t, std::uint8_t>>;
 
-/// The widest accesses to a vector's codes in a buffer that is aligned to 4.
-template <int kBytes>
-__device__ __forceinline__ void copy_codes(std::uint8_t* to, const std::uint8_t* from,
-                                           bool is_aligned_to_8) {
-  using Chunk =
-      std::conditional_t<kBytes % 4 == 0, std::uint32_t,
-                         std::conditional_t<kBytes % 2 == 0, std::uint16_t, std::uint8_t>>;
-  if constexpr (kBytes == 8) {
-    if (is_aligned_to_8) return copy_chunks<std::uint64_t, kBytes>(to, from);
-  }
-  copy_chunks<Chunk, kBytes>(to, from);
-}
-
-/// Codes past `live` become 0.
+/// Codes past `live` have no meaning.
 template <class Format>
 __device__ __forceinline__ CodeVector<Format> load_codes(const std::uint8_t* encoded,
                                                          std::int64_t vector, int live) {
+  using Chunk = CodeChunk<Format>;
   CodeVector<Format> codes;
   const std::uint8_t* from = encoded + vector * Format::kBits;
   if (live == kVector) {
-    copy_codes<Format::kBits>(codes.byte, from, is_aligned(from, 8));
+    if (Format::kBits == 8 && is_aligned(from, 8)) {
+      const uint2 both = *reinterpret_cast<const uint2*>(from);
+      codes.word[0] = both.x;
+      codes.word[1] = both.y;
+      return codes;
+    }
+#pragma unroll
+    for (int i = 0; i < Format::kBits; i += static_cast<int>(sizeof(Chunk))) {
+      const std::uint32_t chunk = *reinterpret_cast<const Chunk*>(from + i);
+      codes.word[i / 4] |= chunk << (8 * (i % 4));
+    }
     return codes;
   }
-  std::uint64_t word = 0;
+  std::uint64_t both = 0;
 #pragma unroll 1
   for (int i = 0; i < code_bytes<Format>(live); ++i) {
-    word |= static_cast<std::uint64_t>(from[i]) << (8 * i);
+    both |= static_cast<std::uint64_t>(from[i]) << (8 * i);
   }
-  __builtin_memcpy(codes.byte, &word, 8);
+  codes.word[0] = static_cast<std::uint32_t>(both);
+  codes.word[1] = static_cast<std::uint32_t>(both >> 32);
   return codes;
 }
 
+/// Codes past `live` must be 0.
 template <class Format>
 __device__ __forceinline__ void store_codes(const CodeVector<Format>& codes, std::uint8_t* encoded,
                                             std::int64_t vector, int live) {
+  using Chunk = CodeChunk<Format>;
   std::uint8_t* to = encoded + vector * Format::kBits;
   if (live == kVector) {
-    copy_codes<Format::kBits>(to, codes.byte, is_aligned(to, 8));
+    if (Format::kBits == 8 && is_aligned(to, 8)) {
+      *reinterpret_cast<uint2*>(to) = make_uint2(codes.word[0], codes.word[1]);
+      return;
+    }
+#pragma unroll
+    for (int i = 0; i < Format::kBits; i += static_cast<int>(sizeof(Chunk))) {
+      *reinterpret_cast<Chunk*>(to + i) = static_cast<Chunk>(codes.word[i / 4] >> (8 * (i % 4)));
+    }
     return;
   }
-  std::uint64_t word;
-  __builtin_memcpy(&word, codes.byte, 8);
+  const std::uint64_t both = codes.word[0] | static_cast<std::uint64_t>(codes.word[1]) << 32;
 #pragma unroll 1
   for (int i = 0; i < code_bytes<Format>(live); ++i) {
-    to[i] = static_cast<std::uint8_t>(word >> (8 * i));
+    to[i] = static_cast<std::uint8_t>(both >> (8 * i));
   }
 }
 
@@ -91,16 +117,20 @@ __device__ __forceinline__ void store_padding(std::uint8_t* encoded, std::int64_
   }
 }
 
+/// From the beginning of encoded bytes to the scale of a vector.
+__device__ __forceinline__ std::int64_t scale_offset_of(std::int64_t scale_offset,
+                                                        std::int64_t vector,
+                                                        const BlockShape& shape) {
+  const int size_shift = shape.scale_type == ScaleType::kBfloat16 ? 1 : 2;
+  return scale_offset + ((vector >> shape.shift) << size_shift);
+}
+
 /// Scales are aligned to their size, which the byte-wise load_scale() does not know.
-__device__ __forceinline__ float load_scale_of(const std::uint8_t* encoded,
-                                               std::int64_t scale_offset, std::int64_t vector,
-                                               const BlockShape& shape) {
-  const std::uint8_t* scales = encoded + scale_offset;
-  const std::int64_t block = vector >> shape.shift;
+__device__ __forceinline__ float load_scale_at(const std::uint8_t* scale, ScaleType type) {
   const std::uint32_t raw =
-      shape.scale_type == ScaleType::kBfloat16
-          ? static_cast<std::uint32_t>(reinterpret_cast<const std::uint16_t*>(scales)[block]) << 16
-          : reinterpret_cast<const std::uint32_t*>(scales)[block];
+      type == ScaleType::kBfloat16
+          ? static_cast<std::uint32_t>(*reinterpret_cast<const std::uint16_t*>(scale)) << 16
+          : *reinterpret_cast<const std::uint32_t*>(scale);
   return canonical_scale(from_bits(raw));
 }
 
@@ -114,14 +144,6 @@ __device__ __forceinline__ void store_scale_of(std::uint8_t* encoded, std::int64
   } else {
     reinterpret_cast<std::uint32_t*>(scales)[block] = bits(scale);
   }
-}
-
-/// Not canonical yet: store_values() makes it so.
-template <class Format>
-__device__ __forceinline__ void decode_vector(const CodeVector<Format>& codes, float scale,
-                                              float (&x)[kVector]) {
-#pragma unroll
-  for (int i = 0; i < kVector; ++i) x[i] = Format::dequantize(Format::get(codes.byte, i), scale);
 }
 
 }  // namespace agoq::cuda

@@ -3,6 +3,7 @@
 
 #include "codec/cuda/arguments.h"
 #include "codec/cuda/code_vector.cuh"
+#include "codec/cuda/dequantize.cuh"
 #include "codec/cuda/element_vector.cuh"
 #include "codec/cuda/tiles.cuh"
 
@@ -18,9 +19,11 @@ __global__ void __launch_bounds__(kThreads)
     const int live = tile.live(vector);
     if (live == 0) continue;
     const CodeVector<Format> codes = load_codes<Format>(segment.encoded, vector, live);
-    const float scale = load_scale_of(segment.encoded, segment.scale_offset, vector, shape);
+    const float scale = load_scale_at(
+        segment.encoded + scale_offset_of(segment.scale_offset, vector, shape), shape.scale_type);
     float x[kVector];
-    decode_vector(codes, scale, x);
+#pragma unroll
+    for (int i = 0; i < kVector; ++i) x[i] = dequantize(codes, i, scale);
     store_values<kType>(segment.values, vector, live, x);
   }
 }

@@ -12,8 +12,12 @@ namespace agoq::cuda {
 /// instructions than finding out, and there would be too many instances.
 inline constexpr DataType kAnyType = DataType::kOther;
 
+/// Thread blocks on a multiprocessor at once, as kSumBlocks.
+template <int kVectors, bool kStochastic>
+inline constexpr int kEncodeBlocks = kStochastic || kVectors > 1 ? (kVectors == 4 ? 3 : 4) : 8;
+
 template <class Format, DataType kType, int kVectors, bool kStochastic>
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kThreads, kEncodeBlocks<kVectors, kStochastic>)
     encode_kernel(const __grid_constant__ EncodeArguments arguments) {
   const EncodeSegment& segment = arguments.segments[blockIdx.y];
   const EncodedSegment out = {segment.encoded, segment.scale_offset, segment.first_element};

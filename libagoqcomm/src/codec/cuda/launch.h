@@ -1,6 +1,5 @@
-// Host functions that start the kernels, one a kernel family, each in the .cu file of its name.
-// They return CUDA's error, 0 for success, and nothing of CUDA's own headers is needed to call
-// them.
+// Host functions that start the kernels, one a kernel family. They return CUDA's error, 0 for
+// success, and nothing of CUDA's own headers is needed to call them.
 #pragma once
 
 #include "agoqcomm/block_format.h"

@@ -1,10 +1,9 @@
-// Starts a kernel, and picks the instance of a kernel template that a call needs.
+// Starts a kernel, and turns what is known when a call is made into template arguments.
 #pragma once
 
 #include <type_traits>
 
 #include "codec/cuda/launch.h"
-#include "format/formats.h"
 
 namespace agoq::cuda {
 
@@ -23,18 +22,6 @@ template <auto kValue>
 using Constant = std::integral_constant<decltype(kValue), kValue>;
 
 // Each calls `use` with the constant that is the first argument's value.
-
-template <class Use>
-int for_format(ElementFormat format, Use use) {
-  switch (format) {
-#define AGOQ_FORMAT(enumerator, name, bits, type) \
-  case ElementFormat::enumerator:                 \
-    return use(std::type_identity<type>{});
-#include "format/formats.def"
-#undef AGOQ_FORMAT
-  }
-  return cudaErrorInvalidValue;
-}
 
 template <class Use>
 int for_type(DataType type, Use use) {

@@ -9,6 +9,7 @@
 #include "codec/cuda/arguments.h"
 #include "codec/cuda/block_encoder.cuh"
 #include "codec/cuda/code_vector.cuh"
+#include "codec/cuda/dequantize.cuh"
 #include "codec/cuda/element_vector.cuh"
 #include "codec/cuda/tiles.cuh"
 
@@ -21,42 +22,44 @@ inline constexpr int kPiecesAtOnce = 4;
 template <int kVectors>
 inline constexpr int kSumBlocks = kVectors == 1 ? 3 : 2;
 
-/// Adds the pieces of all ranks to `sum`.
+/// Adds the pieces of all ranks to `sum`, the owner's in its place among them.
 template <class Format>
 __device__ __forceinline__ void add_pieces(const SumArguments& arguments, int segment_index,
                                            std::int64_t vector, int live, float (&sum)[kVector]) {
   const SumSegment& segment = arguments.segments[segment_index];
-  const int first_piece = segment_index * arguments.ranks;
+  const int count = arguments.pieces_a_segment;
+  const std::uint8_t* const* pieces = arguments.pieces + segment_index * count;
+  const ScaleType scale_type = arguments.shape.scale_type;
+  const std::int64_t scale_at = scale_offset_of(segment.scale_offset, vector, arguments.shape);
   float own[kVector] = {};
   if (arguments.own_rank >= 0) {
     load_values(arguments.own_type, segment.own, vector, live, own);
   }
-  for (int first = 0; first < arguments.ranks; first += kPiecesAtOnce) {
+  const auto add_own = [&] {
+#pragma unroll
+    for (int j = 0; j < kVector; ++j) sum[j] = add(sum[j], own[j]);
+  };
+  for (int first = 0; first < count; first += kPiecesAtOnce) {
+    const int left = count - first;
+    const int own_at = arguments.own_rank - first;
     CodeVector<Format> codes[kPiecesAtOnce];
     float scales[kPiecesAtOnce] = {};
 #pragma unroll
     for (int i = 0; i < kPiecesAtOnce; ++i) {
-      const int rank = first + i;
-      if (rank >= arguments.ranks || rank == arguments.own_rank) continue;
-      const std::uint8_t* piece = arguments.pieces[first_piece + rank];
+      if (i >= left) break;
+      const std::uint8_t* piece = pieces[first + i];
       codes[i] = load_codes<Format>(piece, vector, live);
-      scales[i] = load_scale_of(piece, segment.scale_offset, vector, arguments.shape);
+      scales[i] = load_scale_at(piece + scale_at, scale_type);
     }
 #pragma unroll
     for (int i = 0; i < kPiecesAtOnce; ++i) {
-      const int rank = first + i;
-      if (rank >= arguments.ranks) break;
-      if (rank == arguments.own_rank) {
+      if (i >= left) break;
+      if (i == own_at) add_own();
 #pragma unroll
-        for (int j = 0; j < kVector; ++j) sum[j] = add(sum[j], own[j]);
-        continue;
-      }
-#pragma unroll
-      for (int j = 0; j < kVector; ++j) {
-        sum[j] = add(sum[j], Format::dequantize(Format::get(codes[i].byte, j), scales[i]));
-      }
+      for (int j = 0; j < kVector; ++j) sum[j] = add(sum[j], dequantize(codes[i], j, scales[i]));
     }
   }
+  if (arguments.own_rank == count) add_own();
 }
 
 /// Sum, factor and residual of one vector; +0 past the end.
@@ -122,7 +125,8 @@ __global__ void __launch_bounds__(kThreads, kSumBlocks<kVectors>)
         [&](std::int64_t vector, int live, const CodeVector<Format>& codes, float scale) {
           if (segment.values == nullptr) return;
           float decoded[kVector];
-          decode_vector(codes, scale, decoded);
+#pragma unroll
+          for (int i = 0; i < kVector; ++i) decoded[i] = dequantize(codes, i, scale);
           store_values(arguments.type, segment.values, vector, live, decoded);
         });
   }
