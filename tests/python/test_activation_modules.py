@@ -118,6 +118,18 @@ def test_an_exception_in_a_forward_leaves_nothing_behind():
     assert sites(run(model)[1]) == EXPECTED
 
 
+def test_a_context_that_cannot_be_entered_leaves_nothing_behind():
+    model = Block()
+    context = compress(model, ALL_INT8)
+    with torch.autograd.graph.disable_saved_tensors_hooks("not here"):
+        with pytest.raises(RuntimeError, match="not here"):
+            context.__enter__()
+        assert not model.mlp._forward_hooks
+    with context:
+        model(torch.randn(BIG, requires_grad=True))
+    assert sites(context) == EXPECTED[:-1]
+
+
 def test_a_module_that_calls_itself():
     def again(self, x, depth=2):
         y = x.sin()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from types import TracebackType
 from typing import Any, NamedTuple
@@ -9,6 +10,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import nn
 from torch.autograd.graph import saved_tensors_hooks
+from torch.multiprocessing.reductions import StorageWeakRef
 
 from agoq_comm.activation.accounting import Accounting, Record
 from agoq_comm.activation.formats import Format
@@ -16,7 +18,7 @@ from agoq_comm.activation.layout import Layout
 from agoq_comm.activation.origin import looks_like_weight, origin_of
 from agoq_comm.activation.policy import Decision, Policy, Site
 from agoq_comm.activation.running_modules import Running, RunningModules
-from agoq_comm.activation.store import Content, Saved, Store
+from agoq_comm.activation.store import Content, Saved, Store, weak_reference
 
 _PLAIN = (torch.Tensor, nn.Parameter, nn.Buffer)
 _MOST_DECISIONS = 4096
@@ -55,7 +57,8 @@ class _Held(NamedTuple):
     reason: str
 
 
-_PARAMETER = _Held(None, None, False, None, "a parameter or a buffer, or a view or cast of one")
+_PARAMETER = _Held(None, None, False, None, "a parameter or a buffer, or a view of one")
+_COPY_OF_PARAMETER = Decision(None, "a cast or a copy of a parameter")
 
 
 def compress(model: nn.Module, policy: Policy | None = None) -> Compression:
@@ -108,19 +111,25 @@ class Compression:
         self._running = RunningModules(model)
         self._store = Store(self.accounting)
         self._decisions: dict[Any, tuple[Decision, str]] = {}
-        self._parameters: set[int] = set()
+        # By address, which the weak reference keeps from being used again.
+        self._parameters: dict[int, StorageWeakRef] = {}
         self._hooks: saved_tensors_hooks | None = None
 
     def __enter__(self) -> Compression:
         if self._hooks is not None:
             raise RuntimeError("this context is active already; make another one with compress()")
         _refuse_within_checkpoint()
-        tensors = (*self._model.parameters(), *self._model.buffers())
-        self._parameters = {_storage_id(t) for t in tensors if type(t) in _PLAIN}
-        hooks = saved_tensors_hooks(self._pack, _unpack)
-        hooks.__enter__()
-        self._hooks = hooks
-        self._running.attach()
+        with contextlib.ExitStack() as undo:
+            undo.callback(self._leave)
+            for tensor in (*self._model.parameters(), *self._model.buffers()):
+                if type(tensor) in _PLAIN:
+                    reference = weak_reference(tensor.untyped_storage())
+                    self._parameters[reference.cdata] = reference
+            self._running.attach()
+            hooks = saved_tensors_hooks(self._pack, _unpack)
+            hooks.__enter__()
+            self._hooks = hooks
+            undo.pop_all()
         return self
 
     def __exit__(
@@ -131,18 +140,24 @@ class Compression:
     ) -> None:
         assert self._hooks is not None
         hooks, self._hooks = self._hooks, None
-        self._running.detach()
+        self._leave()
         hooks.__exit__(kind, error, traceback)
+
+    def _leave(self) -> None:
+        self._running.detach()
+        self._parameters.clear()
 
     def _pack(self, tensor: torch.Tensor) -> Saved | torch.Tensor:
         if not _is_plain(tensor):
             return tensor.detach()
         running = self._running.innermost()
-        operation, leaf = origin_of(tensor)
-        if self._is_parameter(tensor, leaf, running):
+        if self._is_parameter(tensor, running):
             self._record(tensor, running, "parameter", _PARAMETER)
             return Saved(tensor, None, None, running.name, self.accounting)
+        operation, leaf = origin_of(tensor)
         decision, tensor_class = self._decide(tensor, running, operation)
+        if isinstance(leaf, nn.Parameter) or looks_like_weight(tensor, running.module):
+            decision = _COPY_OF_PARAMETER
         held = self._hold(tensor, decision)
         self._record(tensor, running, tensor_class, held)
         return Saved(tensor, held.content, held.layout, running.name, self.accounting)
@@ -187,22 +202,17 @@ class Compression:
             )
         )
 
-    def _is_parameter(
-        self, tensor: torch.Tensor, leaf: torch.Tensor | None, running: Running
-    ) -> bool:
-        if isinstance(tensor, (nn.Parameter, nn.Buffer)) or isinstance(leaf, nn.Parameter):
-            return True
+    def _is_parameter(self, tensor: torch.Tensor, running: Running) -> bool:
+        """Tell whether its memory is that of a parameter or a buffer."""
         storage = _storage_id(tensor)
-        if storage in self._parameters:
+        if storage in self._parameters or isinstance(tensor, (nn.Parameter, nn.Buffer)):
             return True
         module = running.module
         if module is None:
             return False
         # What the module has now: weights and buffers may have been replaced since.
         own = (*module.parameters(recurse=False), *module.buffers(recurse=False))
-        return any(type(t) in _PLAIN and _storage_id(t) == storage for t in own) or (
-            looks_like_weight(tensor, module)
-        )
+        return any(type(t) in _PLAIN and _storage_id(t) == storage for t in own)
 
     def _decide(
         self, tensor: torch.Tensor, running: Running, operation: str

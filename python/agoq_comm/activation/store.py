@@ -19,6 +19,11 @@ from agoq_comm.activation.layout import Layout
 from agoq_comm.activation.packed import Packed, dequantize, quantize
 
 
+def weak_reference(storage: torch.UntypedStorage) -> StorageWeakRef:
+    """Refer to a storage without keeping its memory, only its address."""
+    return StorageWeakRef(storage)  # type: ignore[no-untyped-call]
+
+
 class Content:
     """Something that is held, and counted as long as anyone refers to it.
 
@@ -42,7 +47,7 @@ class Content:
     ) -> None:
         self.held = held
         self.original, self.stored = original, stored
-        self._origin = StorageWeakRef(storage)  # type: ignore[no-untyped-call]
+        self._origin = weak_reference(storage)
         self._accounting = accounting
         accounting.stored(original, stored)
 
