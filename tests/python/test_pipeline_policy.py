@@ -271,4 +271,4 @@ def test_ranks_that_do_not_exist() -> None:
 
 @pytest.mark.parametrize("size,name", pipeline.checks.cases(4))
 def test_torch_pipelining(size: int, name: str) -> None:
-    expect_ok("programs.pipeline", size, name)
+    expect_ok("programs.pipeline", size, name, timeout=240)
