@@ -45,6 +45,7 @@ LABELS = {
     "wrapped": "attention exact, all else fp4",
     "uniform": "control: attention in fp4 too",
 }
+_CAPTION = "Training curves, and validation losses against exact"
 FORMATS = ("fp4", "e2m3", "int8")
 CPU = torch.device("cpu")
 Run = dict[str, Any]
@@ -176,7 +177,8 @@ def table(runs: list[Run], errors: dict[str, float]) -> str:
         held = f"{own[0]['held_bytes'] / 2**20:.1f} | {own[0]['held_units']:.2f}"
         lines.append(f"| {label} | {held} | {' | '.join(cells)} |")
     told = ", ".join(f"{format} {error:.3f}" for format, error in errors.items())
-    return "\n".join([*lines, "", f"Error of the gradient relative to its norm, wrapped: {told}."])
+    lines += ["", f"Error of the gradient relative to its norm, wrapped: {told}."]
+    return "\n".join([*lines, "", f"![{_CAPTION}](figures/activation_training.png)"])
 
 
 def draw(runs: list[Run], path: Path) -> None:
