@@ -70,6 +70,7 @@ class _Linear(torch.autograd.Function):
         if ctx.needs_input_grad[1]:
             x = ctx.method.take(*sources).to(grad.dtype).reshape(-1, ctx.x_type[0][-1])
             grad_weight = (x.t() @ rows if ctx.in_first else rows.t() @ x).to(weight.dtype)
+            del x  # Before there is another tensor of its size.
         if ctx.needs_input_grad[0]:
             shape, dtype = ctx.x_type
             towards_x = weight.t() if ctx.in_first else weight

@@ -155,10 +155,15 @@ class _GatedActivation(torch.autograd.Function):
         gate_data, up_data, signs = ctx.saved_tensors
         method: _Gated = ctx.method
         method.forget()
-        act = ACTIVATIONS[method.kind]
-        gate, up = method.gate.decode_last(gate_data), method.up.decode_last(up_data)
-        grad_up = grad * act.forward(gate) if ctx.needs_input_grad[1] else None
-        grad_gate = None
-        if ctx.needs_input_grad[0]:
-            grad_gate = _backward(grad * up, gate, signs, method.kind)
+        # In the order that holds the fewest tensors at once.
+        up = method.up.decode_last(up_data)
+        grad_activated = grad * up if ctx.needs_input_grad[0] else None
+        del up
+        gate = method.gate.decode_last(gate_data)
+        grad_gate = grad_up = None
+        if grad_activated is not None:
+            grad_gate = _backward(grad_activated, gate, signs, method.kind)
+            del grad_activated
+        if ctx.needs_input_grad[1]:
+            grad_up = grad * ACTIVATIONS[method.kind].forward(gate)
         return grad_gate, grad_up, None, None, None, None
