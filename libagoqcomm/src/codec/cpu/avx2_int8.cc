@@ -16,8 +16,9 @@ struct Element<Int8> {
     return _mm256_cvtps_epi32(_mm256_mul_ps(x, inverse));
   }
   AGOQ_INLINE __m256 numbers(Codes codes) { return _mm256_cvtepi32_ps(codes); }
-  AGOQ_INLINE Codes load(const std::uint8_t* codes) {
-    return _mm256_cvtepi8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(codes)));
+  AGOQ_INLINE __m256 load(const std::uint8_t* codes) {
+    return _mm256_cvtepi32_ps(
+        _mm256_cvtepi8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(codes))));
   }
 
   AGOQ_INLINE void store(const Codes (&group)[4], std::uint8_t* codes) {

@@ -1,27 +1,27 @@
 // e2m3 and int6 on AVX2.
 #include "codec/cpu/avx2.h"
-#include "codec/cpu/avx2_numbers.h"
+#include "codec/cpu/avx2_codes.h"
 #include "format/e2m3.h"
 #include "format/int6.h"
 
 namespace agoq {
 namespace {
 
-template <class Format, class Numbers>
-struct SixBits : Numbers {
-  using Codes = typename Numbers::Codes;
+template <class Format, class Base>
+struct SixBits : Base {
+  using Codes = typename Base::Codes;
   static constexpr int kBits = Format::kBits;
   static constexpr float kMax = Format::kMax;
   static constexpr bool kCompact = true;
 
   AGOQ_INLINE void store(const Codes (&group)[4], std::uint8_t* codes) {
-    store_six_bits(Numbers::bytes(group), codes);
+    store_six_bits(Base::bytes(group), codes);
   }
 };
 
 template <>
-struct Element<E2m3> : SixBits<E2m3, FloatNumbers<3>> {
-  AGOQ_INLINE Codes load(const std::uint8_t* codes) {
+struct Element<E2m3> : SixBits<E2m3, FloatCodes<3>> {
+  AGOQ_INLINE __m256 load(const std::uint8_t* codes) {
     // Mantissa times step plus base, both of which the sign and the exponent pick.
     const __m256 bases = _mm256_setr_ps(0.0f, 1.0f, 2.0f, 4.0f, -0.0f, -1.0f, -2.0f, -4.0f);
     const __m256 steps = _mm256_setr_ps(0.125f, 0.125f, 0.25f, 0.5f,  //
@@ -35,8 +35,8 @@ struct Element<E2m3> : SixBits<E2m3, FloatNumbers<3>> {
 };
 
 template <>
-struct Element<Int6> : SixBits<Int6, IntegerNumbers> {
-  AGOQ_INLINE Codes load(const std::uint8_t* codes) {
+struct Element<Int6> : SixBits<Int6, IntegerCodes> {
+  AGOQ_INLINE __m256 load(const std::uint8_t* codes) {
     // The sign to the top, then down again with the rest behind it.
     const __m256i below_top = _mm256_sub_epi32(_mm256_set1_epi32(26), first_bits_of_six());
     const __m256i top = _mm256_sllv_epi32(load_six_bits(codes), below_top);

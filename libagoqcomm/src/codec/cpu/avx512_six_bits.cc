@@ -1,6 +1,6 @@
 // e2m3 and int6 on AVX-512.
 #include "codec/cpu/avx512.h"
-#include "codec/cpu/avx512_numbers.h"
+#include "codec/cpu/avx512_codes.h"
 #include "format/e2m3.h"
 #include "format/int6.h"
 
@@ -12,22 +12,22 @@ AGOQ_INLINE __m512i first_bits() {
   return _mm512_setr_epi32(0, 6, 4, 2, 0, 6, 4, 2, 0, 6, 4, 2, 0, 6, 4, 2);
 }
 
-template <class Format, class Numbers>
-struct SixBits : Numbers {
-  using Codes = typename Numbers::Codes;
+template <class Format, class Base>
+struct SixBits : Base {
+  using Codes = typename Base::Codes;
   static constexpr int kBits = Format::kBits;
   static constexpr float kMax = Format::kMax;
   static constexpr bool kCompact = true;
 
   template <int kVectors>
   AGOQ_INLINE void store(const Codes (&group)[kVectors], std::uint8_t* codes) {
-    store_six_bits<kVectors>(Numbers::bytes(group), codes);
+    store_six_bits<kVectors>(Base::bytes(group), codes);
   }
 };
 
 template <>
-struct Element<E2m3> : SixBits<E2m3, FloatNumbers<3>> {
-  AGOQ_INLINE Codes load(const std::uint8_t* codes) {
+struct Element<E2m3> : SixBits<E2m3, FloatCodes<3>> {
+  AGOQ_INLINE __m512 load(const std::uint8_t* codes) {
     // Magnitudes 0 to 15, and 16 to 31.
     const __m512 low = _mm512_setr_ps(0.0f, 0.125f, 0.25f, 0.375f, 0.5f, 0.625f, 0.75f, 0.875f,
                                       1.0f, 1.125f, 1.25f, 1.375f, 1.5f, 1.625f, 1.75f, 1.875f);
@@ -42,8 +42,8 @@ struct Element<E2m3> : SixBits<E2m3, FloatNumbers<3>> {
 };
 
 template <>
-struct Element<Int6> : SixBits<Int6, IntegerNumbers> {
-  AGOQ_INLINE Codes load(const std::uint8_t* codes) {
+struct Element<Int6> : SixBits<Int6, IntegerCodes> {
+  AGOQ_INLINE __m512 load(const std::uint8_t* codes) {
     // The sign to the top, then down again with the rest behind it.
     const __m512i below_top = _mm512_sub_epi32(_mm512_set1_epi32(26), first_bits());
     const __m512i top = _mm512_sllv_epi32(load_six_bits(codes), below_top);

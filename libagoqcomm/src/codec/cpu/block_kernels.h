@@ -6,10 +6,10 @@
 //             zero_magnitude, max_magnitude of a Vector, max_raw<type> of a register of the
 //             caller's elements, and fold<type>, which leaves four lanes that hold the fp32
 //             magnitudes' largest
-//   Element:  kBits, kMax, Codes (kLanes codes in a register), quantize, numbers
-//             (that codes stand for, before the scale), load, store of a group of 4 registers, or
-//             of a block's 2; kCompact, for loops that are unrolled less and sums that are not
-//             inlined, which takes the compiler a fifth of the time
+//   Element:  kBits, kMax, Codes (kLanes codes in a register), quantize, numbers (that codes stand
+//             for, before the scale), load of packed codes as numbers, store of a group of 4
+//             registers, or of a block's 2; kCompact, for loops that are unrolled less and sums
+//             that are not inlined, which takes the compiler a fifth of the time
 //
 // Encoders take four blocks at a time: first the magnitudes of all four, then their scales at once,
 // then the codes. The elements are read again for that, from L1, which costs less than to wait for
@@ -81,7 +81,7 @@ struct BlockKernels {
 
   /// NaN only as the canonical one: the scale's, which every product with it is too.
   AGOQ_INLINE Vector decode_vector(const std::uint8_t* codes, int vector, Vector scale) {
-    return Isa::mul(Element::numbers(Element::load(codes + vector * kVectorCodeBytes)), scale);
+    return Isa::mul(Element::load(codes + vector * kVectorCodeBytes), scale);
   }
 
   // --- encoding -------------------------------------------------------------------------------
@@ -205,8 +205,8 @@ struct BlockKernels {
     if (kAdd && is_exact(block_scale, in.scale_type)) [[likely]] {
       AGOQ_UNROLL
       for (int i = 0; i < kChunk; ++i) {
-        const Codes some = Element::load(codes + (first + i) * kVectorCodeBytes);
-        sum[i] = Isa::multiply_add(Element::numbers(some), scale, sum[i]);
+        const Vector numbers = Element::load(codes + (first + i) * kVectorCodeBytes);
+        sum[i] = Isa::multiply_add(numbers, scale, sum[i]);
       }
       return;
     }
