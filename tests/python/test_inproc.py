@@ -36,15 +36,17 @@ def _as_tensor(x: np.ndarray, dtype: str) -> torch.Tensor:
 
 @settings(max_examples=150)
 @given(
-    worlds, some.kinds, some.seeds, counts, some.dtypes, some.blocks, some.scales, ops,
-    st.sampled_from([1, 32, 1000, 65536]),
+    worlds, some.kinds, some.seeds, counts, some.dtypes, some.elements, some.blocks, some.scales,
+    ops, st.sampled_from([1, 32, 1000, 65536]),
 )  # fmt: skip
-def test_all_reduce_equals_the_oracle(world, kind, seed, count, dtype, block, scale, op, segment):
+def test_all_reduce_equals_the_oracle(
+    world, kind, seed, count, dtype, element, block, scale, op, segment
+):
     inputs = _inputs(kind, seed, world, count, dtype)
     results = threads.run(
         world,
         lambda comm: comm.all_reduce(inputs[comm.rank], op=op, factor=FACTOR),
-        _options(block, scale, segment),
+        _options(block, scale, segment, format=element),
     )
     if world == 1:
         # A copy, but for PREMUL_SUM, whose factor is the caller's.
@@ -53,7 +55,7 @@ def test_all_reduce_equals_the_oracle(world, kind, seed, count, dtype, block, sc
             expected = oracle.round_to(as_float32(inputs[0]) * by, dtype)
     else:
         expected = oracle.all_reduce(
-            [as_float32(x) for x in inputs], dtype, op, FACTOR, block, scale
+            [as_float32(x) for x in inputs], dtype, op, FACTOR, block, scale, element
         )
     for result in results:
         assert bits(result) == bits(_as_tensor(expected, dtype))
@@ -62,10 +64,10 @@ def test_all_reduce_equals_the_oracle(world, kind, seed, count, dtype, block, sc
 @settings(max_examples=100)
 @given(
     worlds, some.kinds, some.seeds, st.lists(st.integers(0, 900), min_size=5),
-    some.dtypes, some.blocks, some.scales, ops, st.sampled_from([1, 100, 65536]),
+    some.dtypes, some.elements, some.blocks, some.scales, ops, st.sampled_from([1, 100, 65536]),
 )  # fmt: skip
 def test_reduce_scatter_equals_the_oracle(
-    world, kind, seed, sizes, dtype, block, scale, op, segment
+    world, kind, seed, sizes, dtype, element, block, scale, op, segment
 ):
     inputs = [
         [numbers(kind, seed + 10 * r + o, sizes[o], dtype) for o in range(world)]
@@ -74,10 +76,10 @@ def test_reduce_scatter_equals_the_oracle(
     results = threads.run(
         world,
         lambda comm: comm.reduce_scatter(inputs[comm.rank], op=op, factor=FACTOR),
-        _options(block, scale, segment),
+        _options(block, scale, segment, format=element),
     )
     expected = oracle.reduce_scatter(
-        [[as_float32(x) for x in row] for row in inputs], dtype, op, FACTOR, block, scale
+        [[as_float32(x) for x in row] for row in inputs], dtype, op, FACTOR, block, scale, element
     )
     for result, right in zip(results, expected, strict=True):
         assert bits(result) == bits(_as_tensor(right, dtype))
