@@ -17,8 +17,9 @@ from agoq_comm.gradients.layout import BlockFormat, BucketLayout, Tile
 class Bucket:
     """Encoded gradients of some parameters.
 
-    Not thread-safe. Between `start` and the end of `finish_sum` or `finish_shards` nothing is to be
-    added.
+    On a device, all of it happens on the stream that is current at a call, and no call waits for
+    the device. Not thread-safe. Between `start` and the end of `finish_result` or `keep_pieces`
+    nothing is to be added.
     """
 
     def __init__(
@@ -26,10 +27,11 @@ class Bucket:
         layout: BucketLayout,
         format: BlockFormat,
         group: dist.ProcessGroup,
+        device: torch.device,
         error_feedback: bool,
     ) -> None:
         self.layout = layout
-        self.data = torch.zeros(layout.nbytes, dtype=torch.uint8)
+        self.data = torch.zeros(layout.nbytes, dtype=torch.uint8, device=device)
         #: What encoding lost so far, itself encoded, where that is fed back.
         self.lost = torch.zeros_like(self.data) if error_feedback else None
         self._format = format
@@ -124,7 +126,7 @@ class Bucket:
     def read(self, parameter: int, dtype: torch.dtype) -> torch.Tensor:
         """Decode a gradient, flat."""
         tiles = self._tiles[parameter]
-        out = torch.empty(tiles[-1].stop if tiles else 0, dtype=dtype)
+        out = self.data.new_empty(tiles[-1].stop if tiles else 0, dtype=dtype)
         for tile in tiles:
             codec.decode(self._view(self.data, tile), out=out[tile.start : tile.stop])
         return out

@@ -51,7 +51,7 @@ class _EncodedStep(ABC):
         if isinstance(clipping, int | float):
             clipping = GradientClipping(clipping)
         self._clipping = clipping
-        self._witness = nn.Parameter(torch.zeros(2))
+        self._witness = nn.Parameter(torch.zeros(2, device=gradients.device))
 
     @property
     def param_groups(self) -> list[dict[str, Any]]:
@@ -92,10 +92,11 @@ class _EncodedStep(ABC):
     def _summon_witness(self) -> None:
         self._reduce()
         if self._witness.grad is None:
-            self._witness.grad = torch.tensor([float(self._norm()), 1.0])
+            norm = self._norm().float()
+            self._witness.grad = torch.stack([norm, torch.ones_like(norm)])
 
     def _norm(self) -> torch.Tensor:
-        squares = torch.zeros((), dtype=torch.float64)
+        squares = torch.zeros((), dtype=torch.float64, device=self.gradients.device)
         counts = None if self._clipping is None else self._clipping.counts
         for parameter, gradient in self._own_gradients():
             if counts is None or counts(parameter):
@@ -247,13 +248,13 @@ class ShardedOptimizer(_EncodedStep):
         layout = bucket.layout
         owned = [layout.of_owner(rank) for rank in range(group.size())]
         longest = max(sum(tile.numel for tile in tiles) for tiles in owned)
-        mine = torch.zeros(longest, dtype=layout.dtype)
+        mine = bucket.data.new_zeros(longest, dtype=layout.dtype)
         for tile, part in _parts(owned[group.rank()], mine):
             part.copy_(self._shards[tile.parameter, tile.start].detach())
-        everyone = torch.empty(group.size(), longest, dtype=layout.dtype)
+        everyone = mine.new_empty(group.size() * longest)
         all_gather_single(everyone.view(torch.uint8), mine.view(torch.uint8), group=group)
         for rank, tiles in enumerate(owned):
-            for tile, part in _parts(tiles, everyone[rank]):
+            for tile, part in _parts(tiles, everyone[rank * longest :]):
                 parameter = self.gradients.parameters[tile.parameter]
                 parameter.detach().view(-1)[tile.start : tile.stop].copy_(part)
 

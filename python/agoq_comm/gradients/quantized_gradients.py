@@ -12,6 +12,8 @@ import torch.distributed as dist
 from torch import nn
 from torch.distributed.tensor import DTensor
 
+from agoq_comm._arrays import DEVICE_TYPES
+from agoq_comm._encoded import kernels
 from agoq_comm._groups import _backend_of
 from agoq_comm.codec import StochasticRounding
 from agoq_comm.gradients.bucket import Bucket
@@ -37,7 +39,8 @@ class QuantizedGradients:
     Parameters
     ----------
     model_or_params : Module or iterable of Parameter
-        Those that require a gradient now. The same on all ranks, in the same order. A shared
+        Those that require a gradient now, on the CPU or on one CUDA device, where the encoded
+        gradients stay and are added to. The same on all ranks, in the same order. A shared
         parameter is one parameter.
     group : ProcessGroup, optional
         A group of the backend ``agoq``, whose options name the block format and the rounding; the
@@ -71,13 +74,18 @@ class QuantizedGradients:
         self.group: dist.ProcessGroup = chosen
         self.result = result
         self.parameters = _parameters_of(model_or_params)
+        #: Where the parameters are, and their encoded gradients.
+        self.device = _device_of(self.parameters)
         self._indices = {parameter: i for i, parameter in enumerate(self.parameters)}
         self._factor = 1.0 / self.group.size() if average else 1.0
         self._options = options
         self._format = BlockFormat.of(options)
+        # A build without kernels for the device says so now, not in the first backward pass.
+        kernels(self.device, *dataclasses.astuple(self._format), None, 0)
         layouts = plan(self.parameters, self._format, self.group.size(), bucket_numel)
         self.buckets = [
-            Bucket(layout, self._format, self.group, error_feedback) for layout in layouts
+            Bucket(layout, self._format, self.group, self.device, error_feedback)
+            for layout in layouts
         ]
         self._bucket_of = {
             index: bucket for bucket in self.buckets for index in bucket.layout.parameters
@@ -323,9 +331,19 @@ def _parameters_of(model_or_params: nn.Module | Iterable[nn.Parameter]) -> list[
                 "agoq_comm: a parameter is a DTensor; its own wrapper reduces its gradient. Pass "
                 "its mesh a group of the backend agoq instead."
             )
-        if parameter.dtype not in _DTYPES or parameter.device.type != "cpu":
+        if parameter.dtype not in _DTYPES or parameter.device.type not in DEVICE_TYPES:
             raise TypeError(
                 f"agoq_comm: a parameter is {parameter.dtype} on {parameter.device}; gradients are "
-                "kept encoded for float32, bfloat16 and float16 in CPU memory."
+                "kept encoded for float32, bfloat16 and float16 on the CPU and on CUDA devices."
             )
     return parameters
+
+
+def _device_of(parameters: list[nn.Parameter]) -> torch.device:
+    devices = sorted({parameter.device for parameter in parameters}, key=str)
+    if len(devices) > 1:
+        raise ValueError(
+            f"agoq_comm: parameters are on {', '.join(map(str, devices))}; make one "
+            "QuantizedGradients for the parameters of each device."
+        )
+    return devices[0] if devices else torch.device("cpu")

@@ -26,8 +26,10 @@ class StreamWork final : public c10d::Work {
   const MarkPtr done_;
 };
 
+/// The same memory for Gloo. It holds the tensor, as NCCL's work holds those of a call.
 at::Tensor on_host(const at::Tensor& tensor) {
-  return at::from_blob(tensor.data_ptr(), tensor.sizes(), tensor.options().device(at::kCPU));
+  return at::from_blob(
+      tensor.data_ptr(), tensor.sizes(), [tensor](void*) {}, tensor.options().device(at::kCPU));
 }
 
 int own_stream() {

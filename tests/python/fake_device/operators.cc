@@ -51,6 +51,12 @@ at::Tensor copy_from(const at::Tensor& from, const at::Tensor& to, bool non_bloc
   return to;
 }
 
+/// How the fallback brings the result of an operator that ran on the CPU back to the device.
+at::Tensor copy_from_and_resize(const at::Tensor& from, const at::Tensor& to) {
+  TORCH_CHECK(from.sizes() == to.sizes(), "fake: results have the size of where they go");
+  return copy_from(from, to, false);
+}
+
 at::Tensor cat(const at::ITensorListRef& tensors, std::int64_t dim) {
   std::vector<at::Tensor> parts;
   std::vector<std::int64_t> sizes;
@@ -102,6 +108,7 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, library) {
   library.impl("empty.memory_format", empty);
   library.impl("empty_strided", empty_strided);
   library.impl("_copy_from", copy_from);
+  library.impl("_copy_from_and_resize", copy_from_and_resize);
   library.impl("cat", cat);
   library.impl("resize_", resize);
   library.impl("record_stream", record_stream);
