@@ -9,7 +9,7 @@
 //   Element:  kBits, kMax, Codes (kLanes codes in a register), quantize, numbers (that codes stand
 //             for, before the scale), load of packed codes as numbers, store of a group of 4
 //             registers, or of a block's 2; kCompact, for loops that are unrolled less and sums
-//             that are not inlined, which takes the compiler a fifth of the time
+//             that are not inlined, which takes the compiler less than half the time
 //
 // Encoders take four blocks at a time: first the magnitudes of all four, then their scales at once,
 // then the codes. The elements are read again for that, from L1, which costs less than to wait for
