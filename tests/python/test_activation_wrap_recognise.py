@@ -135,6 +135,16 @@ def test_weights_may_be_anywhere_and_anything() -> None:
     assert wrap_(model)["1"] == "gated silu MLP"
 
 
+def test_the_default_type_does_not_matter() -> None:
+    torch.set_default_dtype(torch.bfloat16)
+    try:
+        form = mlp_of(Gated(ACTIVATIONS["gelu"].forward, 1))
+        assert torch.get_default_dtype() == torch.bfloat16
+    finally:
+        torch.set_default_dtype(torch.float32)
+    assert not isinstance(form, str) and form is not None and form.kind == "gelu"
+
+
 def test_attention_is_no_mlp() -> None:
     assert mlp_of(Attention()) is None
     assert set(wrap_(nn.Sequential(Attention()))) == {"0", "0.qkv"}

@@ -35,7 +35,12 @@ def laboratory() -> Iterator[None]:
     ):
         warnings.simplefilter("ignore")
         reseed()
-        yield
+        default = torch.get_default_dtype()
+        torch.set_default_dtype(torch.float32)
+        try:
+            yield
+        finally:
+            torch.set_default_dtype(default)
 
 
 def reseed() -> None:
