@@ -5,8 +5,9 @@
 
 A layer gathers twice and reduce-scatters twice, and its backward pass again: eight collectives of
 `--tokens` x `--hidden` elements. Exact and int8 travel over the same transport, their repetitions
-alternate, and a ratio is the median over repetitions. Then the backward pass of a column-parallel
-layer, with its collectives beside its products and one after the other.
+alternate, and a ratio is the median over repetitions. Then what stands between two blocks
+(reduce-scatter, residual, norm, gather), fused and step by step. Then the backward pass of a
+column-parallel layer, with its collectives beside its products and one after the other.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from unittest import mock
 
 import torch
 import torch.distributed as dist
+import torch.nn.functional as F
 from torch import nn
 
 import agoq_comm
@@ -137,12 +139,40 @@ def measure_overlap(arguments: argparse.Namespace) -> dict[str, Any]:
     }
 
 
+def measure_norm(arguments: argparse.Namespace, dtype: torch.dtype) -> dict[str, Any]:
+    """Compare what stands between two blocks, fused, with the same step by step."""
+    ranks = dist.get_world_size()
+    group = dist.new_group(pg_options=agoq_comm.Options(quantize=EVERYTHING))
+    term = torch.randn(arguments.tokens, arguments.hidden, dtype=dtype)
+    residual = torch.randn(arguments.tokens // ranks, arguments.hidden, dtype=dtype)
+    weight = torch.ones(arguments.hidden, dtype=dtype)
+
+    def fused() -> None:
+        _, normed = sp.reduce_scatter_norm(term, residual, weight, group=group)
+        sp.gather_normed(normed, group)
+
+    def apart() -> None:
+        sums = sp.reduce_scatter_to_sequence_parallel_region(term, group) + residual
+        normed = F.rms_norm(sums, weight.shape, weight, 1e-5)
+        sp.gather_from_sequence_parallel_region(normed, group=group)
+
+    with torch.no_grad():
+        seconds = alternate([apart, fused], arguments.repetitions)
+    return {
+        "dtype": str(dtype).removeprefix("torch."),
+        "apart_seconds": statistics.median(seconds[0]),
+        "fused_seconds": statistics.median(seconds[1]),
+        "times_faster": ratio(*seconds),
+    }
+
+
 def main() -> int:
     """Measure, print, and write what is asked for."""
     arguments = parse_arguments()
     dist.init_process_group("agoq")
     try:
         layers = [measure_layer(arguments, dtype) for dtype in (torch.bfloat16, torch.float32)]
+        norms = [measure_norm(arguments, dtype) for dtype in (torch.bfloat16, torch.float32)]
         overlap = measure_overlap(arguments)
         if dist.get_rank() == 0:
             print(f"# {dist.get_world_size()} ranks, {arguments.tokens} x {arguments.hidden}")
@@ -152,6 +182,12 @@ def main() -> int:
                     f"int8 {row['int8_seconds']:.4f} s, {row['times_faster']:.2f} times faster, "
                     f"{row['bytes_ratio']:.4f} of the bytes"
                 )
+            for row in norms:
+                print(
+                    f"reduce-scatter, residual, norm, gather, {row['dtype']}: apart "
+                    f"{row['apart_seconds']:.4f} s, fused {row['fused_seconds']:.4f} s, "
+                    f"{row['times_faster']:.2f} times faster"
+                )
             print(
                 "backward of a column-parallel layer: one after the other "
                 f"{overlap['one_after_the_other_seconds']:.4f} s, beside the products "
@@ -159,7 +195,8 @@ def main() -> int:
             )
             if arguments.json is not None:
                 record = {"settings": {k: v for k, v in vars(arguments).items() if k != "json"}}
-                record |= {"ranks": dist.get_world_size(), "layers": layers, "overlap": overlap}
+                record |= {"ranks": dist.get_world_size(), "layers": layers}
+                record |= {"norms": norms, "overlap": overlap}
                 arguments.json.write_text(json.dumps(record, indent=1) + "\n")
     finally:
         dist.destroy_process_group()

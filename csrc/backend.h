@@ -5,6 +5,7 @@
 // device_ops.cc     the same for tensors on a device
 // exact_ops.cc      what is never quantized, and how an exact call runs
 // p2p_ops.cc        send and receive
+// row_ops.cc        reduce-scatter and all-gather of rows, finished while they are in cache
 // group_ops.cc      split, coalescing, timeouts, sequence numbers, abort, shutdown
 #pragma once
 
@@ -24,6 +25,7 @@
 #include "issue_lock.h"
 #include "options.h"
 #include "peer_processes.h"
+#include "row_ops.h"
 #include "work.h"
 #include "worker.h"
 
@@ -132,6 +134,18 @@ class AgoqBackend : public c10d::Backend {
   WorkPtr recv(TensorList& tensors, int source, int tag) override;
   WorkPtr recvAnysource(TensorList& tensors, int tag) override;
 
+  // row_ops.cc. `rows` of each rank; CPU tensors. The Works are asynchronous ones.
+  WorkPtr reduce_scatter_rows(const at::Tensor& output, const at::Tensor& input,
+                              const std::vector<std::int64_t>& rows, const RowTensors& epilogue,
+                              std::optional<bool> quantize);
+  WorkPtr all_gather_rows(const at::Tensor& output, const at::Tensor& input,
+                          const std::vector<std::int64_t>& rows, std::optional<bool> quantize);
+  WorkPtr all_gather_encoded_rows(const at::Tensor& output, const at::Tensor& encoded,
+                                  const std::vector<std::int64_t>& rows);
+  /// On this rank alone, at once. `output` may be undefined.
+  void finish_rows(const at::Tensor& values, const at::Tensor& output,
+                   const RowTensors& epilogue) const;
+
   // group_ops.cc
   bool supportsSplitting() const override { return true; }
   BackendPtr split(const c10::intrusive_ptr<c10d::Store>& store, const std::vector<int>& ranks,
@@ -180,6 +194,9 @@ class AgoqBackend : public c10d::Backend {
                           const c10d::ReduceScatterOptions& options);
   void run_all_gather(const Call& call, const TensorList& outputs, const at::Tensor& input,
                       const c10d::AllgatherOptions& options);
+
+  // row_ops.cc
+  void require_encoded(const at::Tensor& encoded, const at::Tensor& rows) const;
 
   // device_ops.cc
   using WorkspaceOf = std::function<std::size_t(const DeviceCommunicator& communicator)>;

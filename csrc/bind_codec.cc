@@ -10,6 +10,7 @@
 
 #include "agoqcomm/codec.h"
 #include "agoqcomm/cuda_codec.h"
+#include "agoqcomm/row_codec.h"
 #include "bindings.h"
 #include "py_names.h"
 
@@ -127,6 +128,18 @@ void bind_functions(py::class_<AnyCodec>& type) {
       .def("sum_encode", &sum_encode<AnyCodec>, Unlocked());
 }
 
+void encode_rows(const Codec& codec, Address values, const std::string& type, std::int64_t rows,
+                 std::int64_t width, Address encoded, const Rounding& rounding) {
+  RowCodec(codec).encode(at<const void>(values), parse_name<DataType>(type), {rows, width},
+                         at<std::byte>(encoded), rounding);
+}
+
+void decode_rows(const Codec& codec, Address encoded, std::int64_t rows, std::int64_t width,
+                 Address values, const std::string& type) {
+  RowCodec(codec).decode(at<const std::byte>(encoded), {rows, width}, at<void>(values),
+                         parse_name<DataType>(type));
+}
+
 }  // namespace
 
 void bind_codec(py::module_& module) {
@@ -150,9 +163,16 @@ void bind_codec(py::module_& module) {
            [](const Codec& codec, std::int64_t count) {
              return WireLayout(codec.format(), count).total_bytes();
            })
-      .def("scale_offset", [](const Codec& codec, std::int64_t count) {
-        return WireLayout(codec.format(), count).scale_offset();
-      });
+      .def("scale_offset",
+           [](const Codec& codec, std::int64_t count) {
+             return WireLayout(codec.format(), count).scale_offset();
+           })
+      .def("encoded_rows_bytes",
+           [](const Codec& codec, std::int64_t rows, std::int64_t width) {
+             return RowLayout(codec.format(), {rows, width}).total_bytes();
+           })
+      .def("encode_rows", &encode_rows, py::call_guard<py::gil_scoped_release>())
+      .def("decode_rows", &decode_rows, py::call_guard<py::gil_scoped_release>());
   bind_functions(codec);
 
   py::class_<CodecOnStream> cuda_codec(module, "CudaCodec");

@@ -10,5 +10,7 @@ namespace py = pybind11;
 void bind_codec(py::module_& module);
 void bind_communicator(py::module_& module);
 void bind_backend(py::module_& module);
+/// After bind_codec() and bind_backend().
+void bind_rows(py::module_& module);
 
 }  // namespace agoq

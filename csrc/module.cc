@@ -30,4 +30,5 @@ PYBIND11_MODULE(_C, module) {
   agoq::bind_codec(module);
   agoq::bind_communicator(module);
   agoq::bind_backend(module);
+  agoq::bind_rows(module);
 }

@@ -25,7 +25,10 @@ def _grouped(linear: nn.Linear, fused: int, ranks: int) -> nn.Linear:
 
 
 class _Norm(nn.Module):
-    """RMSNorm of a part of the sequence; its weight's gradient is the sum over all parts."""
+    """RMSNorm of a part of the sequence, which the following layer sends as the norm encoded it.
+
+    Its weight's gradient is the sum over all parts.
+    """
 
     def __init__(self, norm: nn.RMSNorm, group: dist.ProcessGroup) -> None:
         super().__init__()
@@ -33,10 +36,18 @@ class _Norm(nn.Module):
         self.epsilon = norm.eps
         self._group = group
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
+    def forward(self, x: torch.Tensor) -> sp.Normed:
         """`x` is a part of length x batch x width."""
-        weight = sp.copy_to_tensor_model_parallel_region(self.weight, self._group, policy=sp.EXACT)
-        return F.rms_norm(x, weight.shape, weight, self.epsilon)
+        return sp.rms_norm(x, self._shared_weight(), self.epsilon, self._group)
+
+    def after(
+        self, layer: sp.RowParallelLinear, x: torch.Tensor, residual: torch.Tensor
+    ) -> tuple[torch.Tensor, sp.Normed]:
+        """Add what the layer makes of `x` to the residual; the sum, and its norm."""
+        return layer.into_norm(x, residual, self._shared_weight(), self.epsilon)
+
+    def _shared_weight(self) -> torch.Tensor:
+        return sp.copy_to_tensor_model_parallel_region(self.weight, self._group, policy=sp.EXACT)
 
 
 class _Block(nn.Module):
@@ -53,18 +64,28 @@ class _Block(nn.Module):
         self.gate_up = sp.ColumnParallelLinear(_grouped(block.mlp.gate_up, 2, ranks), group)
         self.down = sp.RowParallelLinear(block.mlp.down, group)
 
-    def forward(self, x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
-        """`x` is this rank's part of length x batch x width."""
+    def forward(
+        self,
+        x: torch.Tensor,
+        normed: sp.Normed,
+        cos: torch.Tensor,
+        sin: torch.Tensor,
+        following: _Norm,
+    ) -> tuple[torch.Tensor, sp.Normed]:
+        """`x` is this rank's part of length x batch x width, `normed` what attention_norm made.
+
+        Returns the next x, and what the norm that follows the layer makes of it.
+        """
         q, k, v = (
             part.unflatten(-1, (self.heads, -1)).permute(1, 2, 0, 3)
-            for part in self.qkv(self.attention_norm(x)).chunk(3, dim=-1)
+            for part in self.qkv(normed).chunk(3, dim=-1)
         )
         mixed = F.scaled_dot_product_attention(
             rotate(q, cos, sin), rotate(k, cos, sin), v, is_causal=True
         )
-        x = x + self.out(mixed.permute(2, 0, 1, 3).flatten(2))
-        gate, up = self.gate_up(self.mlp_norm(x)).chunk(2, dim=-1)
-        return x + self.down(F.silu(gate) * up)
+        x, normed = self.mlp_norm.after(self.out, mixed.permute(2, 0, 1, 3).flatten(2), x)
+        gate, up = self.gate_up(normed).chunk(2, dim=-1)
+        return following.after(self.down, F.silu(gate) * up, x)
 
 
 class ParallelLlama(nn.Module):
@@ -99,9 +120,11 @@ class ParallelLlama(nn.Module):
         cos, sin = self.cos[: tokens.shape[1]], self.sin[: tokens.shape[1]]
         x = self.embedding(tokens.t())
         x = sp.scatter_to_sequence_parallel_region(x, self._group)
-        for block in self.blocks:
-            x = block(x, cos, sin)
+        norms = [*(block.attention_norm for block in self.blocks), self.norm]
+        normed = norms[0](x)
+        for block, following in zip(self.blocks, norms[1:], strict=True):
+            x, normed = block(x, normed, cos, sin, following)
         logits = sp.gather_from_tensor_model_parallel_region(
-            self.head(self.norm(x)), self._group, policy=sp.EXACT
+            self.head(normed), self._group, policy=sp.EXACT
         )
         return logits.transpose(0, 1)

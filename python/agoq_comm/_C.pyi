@@ -6,7 +6,8 @@ from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Any
 
-from torch._C._distributed_c10d import Backend, Store
+import torch
+from torch._C._distributed_c10d import Backend, Store, Work
 
 torch_version: str
 version: str
@@ -103,6 +104,41 @@ class AgoqBackend(Backend):
     def stats(self) -> dict[str, dict[str, Any]]: ...
     def reset_stats(self) -> None: ...
     def describe(self) -> str: ...
+    def reduce_scatter_rows(
+        self,
+        output: torch.Tensor,
+        input: torch.Tensor,
+        rows: Sequence[int],
+        quantize: bool | None,
+        epilogue: RowEpilogue,
+    ) -> Work: ...
+    def all_gather_rows(
+        self,
+        output: torch.Tensor,
+        input: torch.Tensor,
+        rows: Sequence[int],
+        quantize: bool | None,
+    ) -> Work: ...
+    def all_gather_encoded_rows(
+        self, output: torch.Tensor, encoded: torch.Tensor, rows: Sequence[int]
+    ) -> Work: ...
+    def finish_rows(
+        self, values: torch.Tensor, output: torch.Tensor | None, epilogue: RowEpilogue
+    ) -> None: ...
+
+class RowEpilogue:
+    """What becomes of finished rows: residual added, norm if there is an epsilon, encoding."""
+
+    def __init__(
+        self,
+        *,
+        residual: torch.Tensor | None = None,
+        weight: torch.Tensor | None = None,
+        epsilon: float | None = None,
+        normed: torch.Tensor | None = None,
+        encoded: torch.Tensor | None = None,
+        rounding: Rounding = ...,
+    ) -> None: ...
 
 def handshake(
     *, store: Store, rank: int, size: int, options: Options
@@ -126,6 +162,11 @@ class Codec:
     def isa(self) -> str: ...
     def encoded_bytes(self, count: int) -> int: ...
     def scale_offset(self, count: int) -> int: ...
+    def encoded_rows_bytes(self, rows: int, width: int) -> int: ...
+    def encode_rows(
+        self, values: int, type: str, rows: int, width: int, encoded: int, rounding: Rounding
+    ) -> None: ...
+    def decode_rows(self, encoded: int, rows: int, width: int, values: int, type: str) -> None: ...
     def encode(
         self, values: int, type: str, count: int, encoded: int, rounding: Rounding
     ) -> None: ...

@@ -1,13 +1,18 @@
-"""programs/sequence_layers.py on two and three ranks."""
+"""programs/sequence_layers.py on two and three ranks, sequence_norms.py on two and four."""
 
 from __future__ import annotations
 
 import pytest
 
 from checks import expect_ok
-from programs import sequence_layers
+from programs import sequence_layers, sequence_norms
 
 
 @pytest.mark.parametrize("size,name", sequence_layers.checks.cases(2, 3))
 def test_layers(size: int, name: str) -> None:
     expect_ok("programs.sequence_layers", size, name, timeout=240)
+
+
+@pytest.mark.parametrize("size,name", sequence_norms.checks.cases(2, 4))
+def test_norms(size: int, name: str) -> None:
+    expect_ok("programs.sequence_norms", size, name, timeout=240)

@@ -7,6 +7,7 @@ of AGoQ (arXiv 2605.00539), whose release leaves these collectives in bf16.
 
 from agoq_comm.sequence_parallel.linear import ColumnParallelLinear, RowParallelLinear
 from agoq_comm.sequence_parallel.megatron import MegatronPatch, patch_megatron
+from agoq_comm.sequence_parallel.norms import Normed, gather_normed, reduce_scatter_norm, rms_norm
 from agoq_comm.sequence_parallel.policy import (
     EXACT,
     QuantizationPolicy,
@@ -30,6 +31,7 @@ __all__ = [
     "EXACT",
     "ColumnParallelLinear",
     "MegatronPatch",
+    "Normed",
     "QuantizationPolicy",
     "RowParallelLinear",
     "all_gather_last_dim_from_tensor_parallel_region",
@@ -37,10 +39,13 @@ __all__ = [
     "default_policy",
     "gather_from_sequence_parallel_region",
     "gather_from_tensor_model_parallel_region",
+    "gather_normed",
     "patch_megatron",
     "reduce_from_tensor_model_parallel_region",
     "reduce_scatter_last_dim_to_tensor_parallel_region",
+    "reduce_scatter_norm",
     "reduce_scatter_to_sequence_parallel_region",
+    "rms_norm",
     "scatter_to_sequence_parallel_region",
     "scatter_to_tensor_model_parallel_region",
     "set_default_policy",

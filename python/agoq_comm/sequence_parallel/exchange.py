@@ -1,6 +1,8 @@
 """The collectives of sequence parallelism on matrices of rows, with blocks that respect the rows.
 
-Each has three ways to travel, chosen from what all ranks see alike:
+On the CPU a gather or reduce-scatter is one call of the core, which keeps to the rows and is
+quantized as the caller wants. Where the core has none (other devices, types that are never
+quantized, an all-reduce), there are three ways to travel, chosen from what all ranks see alike:
 
 direct
     One call of the backend, which quantizes or not as it would by itself. Its blocks run through
@@ -26,6 +28,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from agoq_comm import _C
 from agoq_comm._groups import _backend_of
 from agoq_comm._single_tensor import all_gather_single, reduce_scatter_single
 from agoq_comm.sequence_parallel.rounding import next_rounding
@@ -60,6 +63,11 @@ def quantizes(x: torch.Tensor, numel: int, group: dist.ProcessGroup, wanted: boo
     return wanted and x.dtype in _QUANTIZABLE and numel >= options.min_numel
 
 
+def core_has_rows(x: torch.Tensor) -> bool:
+    """Tell whether the core's collectives of rows take matrices like `x`."""
+    return x.device.type == "cpu" and x.dtype in _QUANTIZABLE and x.shape[1] > 0
+
+
 def _way(
     operation: str, x: torch.Tensor, numel: int, group: dist.ProcessGroup, wanted: bool
 ) -> _Way:
@@ -78,6 +86,10 @@ def start_gather(
     """All-gather rows: `sizes` of each rank, or as many from all as this rank has."""
     x = x.contiguous()
     rows = _rows_of_all(x.shape[0], group, sizes)
+    if core_has_rows(x):
+        whole = x.new_empty(sum(rows), x.shape[1])
+        call = _backend_of(group).all_gather_rows(whole, x, rows, wanted)
+        return Pending([call], lambda: whole)
     way = _way("all_gather", x, sum(rows) * x.shape[1], group, wanted)
     if way is _Way.ENCODED:
         codec = RowBlocks.of(x.shape[1], _backend_of(group).options)
@@ -103,9 +115,12 @@ def start_gather_encoded(
     group: dist.ProcessGroup,
 ) -> Pending:
     """All-gather rows that are encoded already, by sending their bytes as they are."""
+    gathered = data.new_empty(sum(rows), codec.width, dtype=dtype)
+    if core_has_rows(gathered):
+        call = _backend_of(group).all_gather_encoded_rows(gathered, data, rows)
+        return Pending([call], lambda: gathered)
     lengths = [codec.encoded_bytes(n) for n in rows]
     received = data.new_empty(sum(lengths))
-    gathered = data.new_empty(sum(rows), codec.width, dtype=dtype)
     parts = received.split_with_sizes(lengths)
     if len(set(rows)) == 1:
         work = all_gather_single(received, data, group=group, async_op=True)
@@ -126,7 +141,11 @@ def start_reduce_scatter(
     """Sum rows over the ranks; rank r keeps the r-th part, of `sizes[r]` rows or an equal share."""
     x = x.contiguous()
     rank = group.rank()
-    rows = _split_rows(x.shape[0], group, sizes)
+    rows = split_rows(x.shape[0], group, sizes)
+    if core_has_rows(x):
+        part = x.new_empty(rows[rank], x.shape[1])
+        call = _backend_of(group).reduce_scatter_rows(part, x, rows, wanted, _C.RowEpilogue())
+        return Pending([call], lambda: part)
     way = _way("reduce_scatter", x, x.numel(), group, wanted)
     if way is _Way.DIRECT:
         result = x.new_empty(rows[rank], x.shape[1])
@@ -224,7 +243,8 @@ def _rows_of_all(own: int, group: dist.ProcessGroup, sizes: Sequence[int] | None
     return list(sizes)
 
 
-def _split_rows(rows: int, group: dist.ProcessGroup, sizes: Sequence[int] | None) -> list[int]:
+def split_rows(rows: int, group: dist.ProcessGroup, sizes: Sequence[int] | None) -> list[int]:
+    """Rows of each rank: `sizes`, or equal shares."""
     if sizes is None:
         if rows % group.size():
             raise ValueError(

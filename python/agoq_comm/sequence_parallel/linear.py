@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from agoq_comm.sequence_parallel import linear_operators
+from agoq_comm.sequence_parallel.norms import Normed, reduce_scatter_norm
 from agoq_comm.sequence_parallel.policy import EXACT, QuantizationPolicy
 from agoq_comm.sequence_parallel.regions import (
     _members,
@@ -59,9 +60,16 @@ class ColumnParallelLinear(nn.Module):
         self.weight = _part_of(linear.weight, 0, self.group)
         self.bias = None if linear.bias is None else _part_of(linear.bias, 0, self.group)
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Apply to this rank's part of the sequence, or to all of it."""
+    def forward(self, x: torch.Tensor | Normed) -> torch.Tensor:
+        """Apply to this rank's part of the sequence, or to all of it.
+
+        Of `Normed` rows the encoded bytes travel as they are, and are what is kept.
+        """
         policy = _policy(self.policy)
+        encoded = None
+        if isinstance(x, Normed):
+            encoded = x.encoded if x.encoded.numel() else None
+            x = x.values
         if self.group.size() == 1:
             return F.linear(x, self.weight, self.bias)
         if not self.sequence_parallel:
@@ -75,6 +83,7 @@ class ColumnParallelLinear(nn.Module):
             policy.forward,
             policy.backward,
             self.keep_encoded,
+            encoded,
         )
         return output
 
@@ -113,8 +122,27 @@ class RowParallelLinear(nn.Module):
         y = reduce_scatter_to_sequence_parallel_region(product, self.group, policy=self.policy)
         if self.bias is None:
             return y
-        # Each rank adds it to its own part of the sequence only: its gradient is the sum of all.
-        return y + copy_to_tensor_model_parallel_region(self.bias, self.group, policy=EXACT)
+        return y + self._shared_bias(self.bias)
+
+    def into_norm(
+        self, x: torch.Tensor, residual: torch.Tensor, weight: torch.Tensor, epsilon: float = 1e-5
+    ) -> tuple[torch.Tensor, Normed]:
+        """Apply, add the residual and norm the result: `reduce_scatter_norm` of the product.
+
+        For layers with sequence parallelism. Returns the rows before and after the norm.
+        """
+        if not self.sequence_parallel:
+            raise ValueError("agoq_comm: into_norm is for layers with sequence_parallel=True.")
+        if self.bias is not None:
+            residual = residual + self._shared_bias(self.bias)
+        product = F.linear(x, self.weight)
+        return reduce_scatter_norm(
+            product, residual, weight, epsilon, self.group, policy=self.policy
+        )
+
+    def _shared_bias(self, bias: torch.Tensor) -> torch.Tensor:
+        """Each rank adds it to its own part of the sequence only: its gradient sums over all."""
+        return copy_to_tensor_model_parallel_region(bias, self.group, policy=EXACT)
 
 
 def _part_of(whole: torch.Tensor, dim: int, group: dist.ProcessGroup) -> nn.Parameter:
@@ -138,10 +166,13 @@ class _ColumnLinear(torch.autograd.Function):
         forward: bool,
         backward: bool,
         keep: bool,
+        encoded: Any,
     ) -> Any:
         output, kept = linear_operators.column_linear(
-            x, weight, bias, group.group_name, forward, keep
+            x, weight, bias, group.group_name, forward, keep, encoded
         )
+        if encoded is not None and keep:
+            kept = encoded
         ctx.save_for_backward(kept if kept.numel() else x, weight)
         ctx.group, ctx.policy, ctx.has_bias = group, (forward, backward), bias is not None
         return output
@@ -153,4 +184,4 @@ class _ColumnLinear(torch.autograd.Function):
             grad, saved, weight, ctx.group.group_name, *ctx.policy
         )
         grad_bias = grad.flatten(0, -2).sum(0) if ctx.has_bias else None
-        return grad_x, grad_weight, grad_bias, None, None, None, None
+        return grad_x, grad_weight, grad_bias, None, None, None, None, None

@@ -40,16 +40,21 @@ def column_linear(
     group: str,
     quantized: bool,
     keep: bool,
+    encoded: torch.Tensor | None,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Gather along the first dimension and multiply.
 
-    Returns the product, and the encoded bytes of this rank's part, or none where it is not to be
-    kept encoded.
+    `encoded` are the bytes of this rank's part where there are some already. Returns the product,
+    and bytes made here, or none where the part is not to be kept encoded or came so.
     """
     members, rows = resolve(group), as_rows(x)
     codec = _codec_to_keep(x, group, quantized, keep)
-    if codec is None:
-        kept = x.new_empty(0, dtype=torch.uint8)
+    kept = x.new_empty(0, dtype=torch.uint8)
+    if encoded is not None:
+        codec = RowBlocks.of(rows.shape[1], _backend_of(members).options)
+        counts = [rows.shape[0]] * members.size()
+        pending = exchange.start_gather_encoded(encoded, codec, counts, x.dtype, members)
+    elif codec is None:
         pending = exchange.start_gather(rows, members, None, quantized)
     else:
         kept = codec.encode(rows, next_rounding(members))
@@ -66,8 +71,9 @@ def _column_linear_like(
     group: str,
     quantized: bool,
     keep: bool,
+    encoded: torch.Tensor | None,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    codec = _codec_to_keep(x, group, quantized, keep)
+    codec = _codec_to_keep(x, group, quantized, keep) if encoded is None else None
     rows = x.numel() // x.shape[-1] if x.numel() else 0
     kept = 0 if codec is None else codec.encoded_bytes(rows)
     first = x.shape[0] * resolve(group).size()

@@ -3,7 +3,9 @@
 Where a row is a whole number of blocks these are the bytes of the flat matrix. Where it is not, the
 last block of each row is short: encoded as if filled up with zeros, which do not travel::
 
-    codes of all rows, each of `width` elements | the scales of all rows
+    codes of all rows, each from a whole byte on | zero bytes up to a scale | scales of all rows
+
+On the CPU the core does it (row_codec.h); on a device rows are filled up for its flat kernels.
 """
 
 from __future__ import annotations
@@ -15,6 +17,8 @@ import torch
 import torch.nn.functional as F
 
 from agoq_comm import _C, codec
+from agoq_comm._arrays import encodable_name
+from agoq_comm._encoded import core_rounding
 from agoq_comm.codec import Encoded, StochasticRounding
 
 
@@ -51,13 +55,29 @@ class RowBlocks:
         """Bytes at the end of a row's codes that hold nothing: a format's codes are dense."""
         return self._scale_offset(1) * (self._padded_width - self.width) // self._padded_width
 
+    def _gap(self, rows: int) -> int:
+        """Bytes between the codes and the scales of rows that end in a short block."""
+        codes = self._scale_offset(rows) - rows * self._padding_bytes()
+        return -codes % (2 if self.scale == "bf16" else 4)
+
     def encoded_bytes(self, rows: int) -> int:
         """Bytes of `rows` rows."""
-        whole = _codec(self).encoded_bytes(rows * self._padded_width)
-        return whole - rows * self._padding_bytes()
+        return _codec(self).encoded_rows_bytes(rows, self.width)
 
     def encode(self, x: torch.Tensor, rounding: StochasticRounding | None = None) -> torch.Tensor:
         """Encode a matrix of rows to bytes."""
+        if x.device.type == "cpu":
+            x, rows = x.contiguous(), x.shape[0]
+            data = x.new_empty(self.encoded_bytes(rows), dtype=torch.uint8)
+            _codec(self).encode_rows(
+                x.data_ptr(),
+                encodable_name(x, "x"),
+                rows,
+                self.width,
+                data.data_ptr(),
+                core_rounding(rounding),
+            )
+            return data
         data = codec.encode(
             self._pad(x), format=self.format, block=self.block, scale=self.scale, rounding=rounding
         ).data
@@ -65,6 +85,11 @@ class RowBlocks:
 
     def decode_into(self, out: torch.Tensor, data: torch.Tensor) -> None:
         """Decode the bytes of as many rows as the contiguous matrix `out` has."""
+        if out.device.type == "cpu":
+            _codec(self).decode_rows(
+                data.data_ptr(), len(out), self.width, out.data_ptr(), encodable_name(out, "out")
+            )
+            return
         encoded = self._with_padding(data, len(out), out.dtype)
         if self.width == self._padded_width:
             codec.decode(encoded, out=out)
@@ -109,14 +134,15 @@ class RowBlocks:
             return data
         end = self._scale_offset(rows)
         codes = data[:end].view(rows, -1)[:, :-padding]
-        return torch.cat((codes.reshape(-1), data[end:]))
+        gap = data.new_zeros(self._gap(rows))
+        return torch.cat((codes.reshape(-1), gap, data[end:]))
 
     def _with_padding(self, data: torch.Tensor, rows: int, dtype: torch.dtype) -> Encoded:
         padding = self._padding_bytes()
         if padding and rows:
             end = self._scale_offset(rows) - rows * padding
             codes = F.pad(data[:end].view(rows, -1), (0, padding))
-            data = torch.cat((codes.view(-1), data[end:]))
+            data = torch.cat((codes.view(-1), data[end + self._gap(rows) :]))
         elif data.data_ptr() % _ALIGNMENT:
             data = data.clone()
         shape = torch.Size((rows, self._padded_width))

@@ -1,0 +1,27 @@
+// What torch has no collective for: rows that are finished while they are in cache.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <vector>
+
+#include "agoqcomm/row_codec.h"
+
+namespace agoq {
+
+/// RowEpilogue on tensors, of which those that are not wanted are undefined. Keeps them alive.
+struct RowTensors {
+  at::Tensor residual;
+  at::Tensor weight;
+  double epsilon = 1e-5;
+  at::Tensor normed;
+  at::Tensor encoded;
+  Rounding rounding;
+  bool norm = false;
+
+  /// For `rows` rows of `like`; throws ValueError or TypeError where a tensor does not fit.
+  RowEpilogue core(const at::Tensor& like) const;
+};
+
+}  // namespace agoq
