@@ -25,6 +25,7 @@ import agoq_comm
 from agoq_comm import StochasticRounding
 from launch import ROOT
 from llama_model import Llama, LlamaConfig, next_token_loss
+from parallel_steps import all_reduce_sum, ring_sum
 from stdlib_corpus import batches, load_corpus, windows
 from three_seeds import replace_table
 
@@ -94,22 +95,9 @@ def add_in_int8(pieces: list[torch.Tensor]) -> torch.Tensor:
 # --- pieces of several ranks ------------------------------------------------------------------
 
 
-def all_reduce(pieces: list[torch.Tensor]) -> torch.Tensor:
-    """Each piece is encoded once, and their fp32 sum once: the collectives of this library."""
-    return agoq_comm.decode(agoq_comm.sum_encode([agoq_comm.encode(p) for p in pieces]))
-
-
 def reduce_stored(pieces: list[torch.Tensor]) -> torch.Tensor:
     """The same without the second encoding: what a rank's shard is of, with ZeRO-1."""
     return agoq_comm.sum_decode([agoq_comm.encode(p) for p in pieces])
-
-
-def ring(pieces: list[torch.Tensor]) -> torch.Tensor:
-    """Control: a partial sum travels from rank to rank, and each encodes it anew."""
-    total = pieces[0]
-    for piece in pieces[1:]:
-        total = agoq_comm.decode(agoq_comm.encode(total)) + piece
-    return agoq_comm.decode(agoq_comm.encode(total))
 
 
 ACCUMULATION: dict[str, Sum] = {
@@ -119,9 +107,9 @@ ACCUMULATION: dict[str, Sum] = {
     "control: int8": add_in_int8,
 }
 REDUCTION: dict[str, Sum] = {
-    "all-reduce": all_reduce,
+    "all-reduce": all_reduce_sum,
     "reduce-scatter": reduce_stored,
-    "control: ring, encoded at each hop": ring,
+    "control: ring, encoded at each hop": ring_sum,
 }
 
 

@@ -1,14 +1,17 @@
 """Ways from micro-batches to an optimizer step, for train_parallel_llama.py to compare.
 
 Each is told of micro-batches by `micro_batch`, a context for their backward passes, and clips and
-steps in `finish`.
+steps in `finish`. `errors_of_sums` tells what it measured of its sums beside, if anything.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+import math
+import statistics
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
+from typing import ClassVar
 
 import torch
 import torch.distributed as dist
@@ -37,6 +40,10 @@ class ExactStep:
         """Nothing to do: autograd accumulates by itself."""
         del last
         return contextlib.nullcontext()
+
+    def errors_of_sums(self) -> dict[str, float]:
+        """Nothing is measured."""
+        return {}
 
     def average(self) -> None:
         """Average over the replicas; fp64 sums always travel exactly."""
@@ -77,6 +84,10 @@ class EncodedStep:
     def micro_batch(self, last: bool) -> AbstractContextManager[None]:
         """Buckets are sent during the last backward pass; those before it only add."""
         return contextlib.nullcontext() if last else self._gradients.no_sync()
+
+    def errors_of_sums(self) -> dict[str, float]:
+        """Nothing is measured."""
+        return {}
 
     def finish(self) -> None:
         """Reduce, clip, step."""
@@ -123,8 +134,75 @@ class NarrowStep(ExactStep):
         super().finish()
 
 
+def ring_sum(pieces: Sequence[torch.Tensor]) -> torch.Tensor:
+    """Sum as a ring does whose members each decode, add their piece and encode the partial sum."""
+    total = pieces[0]
+    for piece in pieces[1:]:
+        total = agoq_comm.decode(agoq_comm.encode(total)) + piece
+    return agoq_comm.decode(agoq_comm.encode(total))
+
+
+def all_reduce_sum(pieces: Sequence[torch.Tensor]) -> torch.Tensor:
+    """Sum as this library's all-reduce does: pieces are encoded once, and so is their fp32 sum."""
+    encoded = [agoq_comm.encode(piece) for piece in pieces]
+    return agoq_comm.decode(agoq_comm.sum_encode(encoded))
+
+
+class RingStep(ExactStep):
+    """A control: gradients are reduced by a ring that encodes the partial sum at each hop.
+
+    So that it is a ring of many, each micro-batch of each replica is a member: what as many
+    replicas with one micro-batch each would compute. Pieces travel exactly to where that is done.
+    The error of the ring's sums is measured beside that of an all-reduce of the same pieces.
+    """
+
+    WAYS: ClassVar = {"ring": ring_sum, "all-reduce": all_reduce_sum}
+
+    def __init__(
+        self,
+        model: nn.Module,
+        optimizer: torch.optim.Optimizer,
+        replicas: dist.ProcessGroup,
+        clipping: GradientClipping,
+    ) -> None:
+        super().__init__(model, optimizer, replicas, clipping)
+        self._pieces: dict[torch.Tensor, list[torch.Tensor]] = {p: [] for p in self._parameters}
+        self._errors: dict[str, list[float]] = {way: [] for way in self.WAYS}
+        for parameter in self._parameters:
+            parameter.register_post_accumulate_grad_hook(self._take)
+
+    def _take(self, parameter: torch.Tensor) -> None:
+        self._pieces[parameter].append(parameter.grad.reshape(-1))
+        parameter.grad = None
+
+    def average(self) -> None:
+        """Send each parameter's pieces round the ring."""
+        size = self._replicas.size()
+        square, lost = 0.0, dict.fromkeys(self.WAYS, 0.0)
+        for parameter, own in self._pieces.items():
+            mine = torch.stack(own)
+            own.clear()
+            everyones = [torch.empty_like(mine) for _ in range(size)]
+            dist.all_gather(everyones, mine, group=self._replicas)
+            pieces = torch.cat(everyones)
+            exact = pieces.double().sum(0)
+            square += exact.square().sum().item()
+            for name, way in self.WAYS.items():
+                total = way(list(pieces))
+                lost[name] += (total - exact).square().sum().item()
+                if name == "ring":
+                    parameter.grad = (total / size).view(parameter.shape)
+        for name, squares in lost.items():
+            self._errors[name].append(math.sqrt(squares / square))
+
+    def errors_of_sums(self) -> dict[str, float]:
+        """Mean over the steps of the relative L2 error of all gradients of this rank."""
+        return {name: statistics.fmean(errors) for name, errors in self._errors.items()}
+
+
 STEPS: dict[str, Callable[..., ExactStep | EncodedStep]] = {
     "exact": ExactStep,
     "encoded": EncodedStep,
     "narrow": NarrowStep,
+    "ring": RingStep,
 }

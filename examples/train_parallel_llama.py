@@ -1,6 +1,6 @@
 """Train the small LLaMA-style model with tensor, sequence and data parallelism.
 
-    torchrun --standalone --nproc-per-node 4 examples/train_parallel_llama.py --variant both
+    torchrun --standalone --nproc-per-node 4 examples/train_parallel_llama.py --variants exact both
 
 Two ranks share a model, and there are as many replicas as the other ranks make. What travels and
 how gradients are kept is the variant's; all else is the same in runs that are compared.
@@ -9,6 +9,7 @@ how gradients are kept is the variant's; all else is the same in runs that are c
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import os
 import time
@@ -38,6 +39,7 @@ VARIANTS = {
     "activations": (sp.QuantizationPolicy(), "exact"),
     "both": (sp.QuantizationPolicy(), "encoded"),
     "narrow-sums": (sp.EXACT, "narrow"),
+    "ring": (sp.EXACT, "ring"),
 }
 
 
@@ -70,16 +72,16 @@ class ParallelConfig:
 def parse_arguments() -> argparse.Namespace:
     """Read the command line."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--variant", choices=tuple(VARIANTS), required=True)
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--steps", type=int, default=120)
+    parser.add_argument("--variants", choices=tuple(VARIANTS), nargs="+", required=True)
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0])
+    parser.add_argument("--steps", type=int, default=60)
     parser.add_argument("--micro-batches", type=int, default=8)
     parser.add_argument("--batch", type=int, default=2, help="windows a replica and micro-batch")
     parser.add_argument("--length", type=int, default=64, help="bytes in a window")
     parser.add_argument("--learning-rate", type=float, default=1e-3)
     parser.add_argument("--evaluate-every", type=int, default=30)
     parser.add_argument("--validation-rows", type=int, default=256)
-    parser.add_argument("--json", type=Path, help="where rank 0 writes the result")
+    parser.add_argument("--json", type=Path, help="where rank 0 writes the results")
     return parser.parse_args()
 
 
@@ -167,6 +169,7 @@ def train(config: ParallelConfig) -> dict[str, Any]:
         "validation_curve": curve,
         "training_losses": (mean / replicas.size()).tolist(),
         "total_seconds": seconds,
+        "errors_of_sums": stepper.errors_of_sums(),
         "sent_between_model_ranks": {
             operation: {key: counters[key] for key in ("calls", "wire_bytes", "exact_bytes")}
             for operation, counters in agoq_comm.stats(members).items()
@@ -177,23 +180,25 @@ def train(config: ParallelConfig) -> dict[str, Any]:
 def main() -> None:
     """Join the group, train, and write the result on rank 0."""
     arguments = parse_arguments()
-    config = ParallelConfig(**{k: v for k, v in vars(arguments).items() if k != "json"})
+    given = {k: v for k, v in vars(arguments).items() if k not in ("variants", "seeds", "json")}
     torch.set_num_threads(
         max(1, len(os.sched_getaffinity(0)) // int(os.environ.get("LOCAL_WORLD_SIZE", "1")))
     )
     dist.init_process_group("agoq")
     try:
-        result = train(config)
-        if dist.get_rank() == 0:
-            print(
-                f"  {config.variant}, seed {config.seed}: validation loss "
-                f"{result['validation_loss']:.4f} after {config.steps} steps in "
-                f"{result['total_seconds']:.1f} s",
-                flush=True,
-            )
-            if arguments.json is not None:
-                arguments.json.parent.mkdir(parents=True, exist_ok=True)
-                arguments.json.write_text(json.dumps(result, indent=1) + "\n")
+        results = []
+        for seed, variant in itertools.product(arguments.seeds, arguments.variants):
+            result = train(ParallelConfig(variant=variant, seed=seed, **given))
+            results.append(result)
+            if dist.get_rank() == 0:
+                print(
+                    f"  {variant}, seed {seed}: validation loss {result['validation_loss']:.4f} "
+                    f"after {arguments.steps} steps in {result['total_seconds']:.1f} s",
+                    flush=True,
+                )
+        if dist.get_rank() == 0 and arguments.json is not None:
+            arguments.json.parent.mkdir(parents=True, exist_ok=True)
+            arguments.json.write_text(json.dumps(results, indent=1) + "\n")
     finally:
         dist.destroy_process_group()
 

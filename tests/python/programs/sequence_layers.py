@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from unittest import mock
 
@@ -241,6 +242,61 @@ def issuing_does_not_wait_for_peers(me: Rank) -> None:
     else:
         store.wait(["rank 0 went on"])
         exchange.start_reduce_scatter(x[: me.size * 80].clone(), group, None, True).wait()
+
+
+@checks
+def a_trace_shows_the_collectives_beside_the_products(me: Rank) -> None:
+    """On rank 0, whose peers come to a collective only after the product that is to run beside it.
+
+    So the range of a collective holds that of a product, however fast either is.
+    """
+    column = sp.ColumnParallelLinear(
+        _Mlp(128, 60 * me.size).up, _all_quantized(), keep_encoded=False
+    )
+    y = column(data(me.rank, ROWS, 2, 128).requires_grad_())
+    store = dist.distributed_c10d._get_default_store()
+    product, products = torch.matmul, iter(("first", "second"))
+
+    def then_told(*args):
+        result = product(*args)
+        store.set(f"trace: {next(products)} product", "done")
+        return result
+
+    def late(start, which):
+        def begin(*args):
+            store.wait([f"trace: {which} product"])
+            return start(*args)
+
+        return begin
+
+    if me.rank == 0:
+        patches = [mock.patch.object(torch, "matmul", then_told)]
+    else:
+        patches = [
+            mock.patch.object(exchange, name, late(getattr(exchange, name), which))
+            for name, which in (("start_gather", "first"), ("start_reduce_scatter", "second"))
+        ]
+    with contextlib.ExitStack() as stack:
+        for patch in patches:
+            stack.enter_context(patch)
+        profile = stack.enter_context(
+            torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU])
+        )
+        y.sum().backward()
+    if me.rank != 0:
+        return
+    ranges = {
+        name: sorted(
+            (event.time_range.start, event.time_range.end)
+            for event in profile.events()
+            if event.name == name
+        )
+        for name in ("agoq:all_gather", "agoq:reduce_scatter", "aten::mm")
+    }
+    (gather,), (scatter,) = ranges["agoq:all_gather"], ranges["agoq:reduce_scatter"]
+    first, second = ranges["aten::mm"]
+    assert gather[0] < first[0] < first[1] < gather[1], ranges
+    assert scatter[0] < second[0] < second[1] < scatter[1], ranges
 
 
 @checks
