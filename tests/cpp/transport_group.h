@@ -112,7 +112,9 @@ inline std::vector<std::unique_ptr<Transport>> make_group(Kind kind, int size,
   return group;
 }
 
-/// A port that was free a moment ago, on loopback.
+/// A port of loopback that this process keeps for whoever binds it with SO_REUSEADDR, as the
+/// store's server does: neither a bind to any port nor a connection on its way out gets it
+/// meanwhile.
 inline std::uint16_t free_port() {
   const int fd = ::socket(AF_INET, SOCK_STREAM, 0);
   sockaddr_in address{};
@@ -121,8 +123,10 @@ inline std::uint16_t free_port() {
   socklen_t bytes = sizeof address;
   const bool bound = ::bind(fd, reinterpret_cast<sockaddr*>(&address), bytes) == 0 &&
                      ::getsockname(fd, reinterpret_cast<sockaddr*>(&address), &bytes) == 0;
-  ::close(fd);
   if (!bound) throw std::runtime_error("no port is free on loopback");
+  // Stays open, and only now lets others in.
+  const int on = 1;
+  ::setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
   return ntohs(address.sin_port);
 }
 
@@ -174,6 +178,17 @@ class Processes {
  private:
   std::vector<pid_t> pids_;
 };
+
+/// Whether `question` is answered by yes within kPatience. What the kernel shows in /proc of a
+/// thread that has been joined goes away a little later.
+inline bool comes_true(const std::function<bool()>& question) {
+  const auto deadline = Clock::now() + kPatience;
+  while (!question()) {
+    if (Clock::now() > deadline) return false;
+    std::this_thread::sleep_for(1ms);
+  }
+  return true;
+}
 
 /// Drives `transport` until `done()`, or throws after kPatience.
 inline void drive(Transport& transport, const std::function<bool()>& done) {

@@ -28,10 +28,12 @@ def run_program(program: str, *flags: str) -> str:
     """What the program prints on two ranks."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
+        # Nobody else gets the port while this is open; rank 0's store, which sets the same, may.
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         port = probe.getsockname()[1]
-    outcomes = launch(
-        bench_program.run, 2, timeout=120, program=program, flags=list(flags), port=port
-    )
+        outcomes = launch(
+            bench_program.run, 2, timeout=120, program=program, flags=list(flags), port=port
+        )
     assert values(outcomes) == [0, 0], outcomes[0].output
     return outcomes[0].output
 

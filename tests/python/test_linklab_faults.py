@@ -38,7 +38,7 @@ def test_a_stalled_link_is_an_error_that_names_the_peer_in_time(call: str, tmp_p
             began = time.monotonic()
             states.append("stalled")
         elif states[-1] == "stalled" and all_are_there("outcome{}.json"):
-            assert time.monotonic() - began < TIMEOUT + 5
+            assert time.monotonic() - began < TIMEOUT + 15
             network.set_host_rate(lab, stalled, GIGABIT)
             (tmp_path / "restored").touch()
             states.append("restored")
@@ -51,7 +51,7 @@ def test_a_stalled_link_is_an_error_that_names_the_peer_in_time(call: str, tmp_p
         outcome = json.loads((tmp_path / f"outcome{rank}.json").read_text())
         assert outcome["error"] is not None, f"rank {rank} noticed nothing"
         first = outcome["error"].splitlines()[0]
-        assert outcome["seconds"] < TIMEOUT + 5
+        assert outcome["seconds"] < TIMEOUT + 15
         assert re.search(r"\bagoq: all_reduce\b", first), first
         assert re.search(r"\b\d+ bytes\b", first), first
         peers = {int(peer) for peer in re.findall(r"\brank (\d)\b", first)} - {rank}
