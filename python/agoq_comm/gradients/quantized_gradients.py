@@ -81,7 +81,8 @@ class QuantizedGradients:
         self._options = options
         self._format = BlockFormat.of(options)
         # A build without kernels for the device says so now, not in the first backward pass.
-        kernels(self.device, *dataclasses.astuple(self._format), None, 0)
+        element, block, scale = dataclasses.astuple(self._format)
+        kernels(self.device, element, block, scale, None, 0)
         layouts = plan(self.parameters, self._format, self.group.size(), bucket_numel)
         self.buckets = [
             Bucket(layout, self._format, self.group, self.device, error_feedback)
