@@ -9,7 +9,7 @@
 #include "format/float_bits.h"
 
 namespace agoq {
-namespace {
+namespace {  // NOLINT(google-build-namespaces): no linker may take it for another ISA's
 
 /// Symmetric integers: the codes themselves.
 struct IntegerCodes {

@@ -11,7 +11,7 @@
 #include "codec/cpu/block_kernels.h"
 
 namespace agoq {
-namespace {
+namespace {  // NOLINT(google-build-namespaces): no linker may take it for another ISA's
 
 /// 8 nibbles: all of them in every lane.
 AGOQ_INLINE __m256i load_nibbles(const std::uint8_t* codes) {

@@ -12,7 +12,7 @@
 #include "codec/cpu/make_tables.h"
 
 namespace agoq {
-namespace {
+namespace {  // NOLINT(google-build-namespaces): no linker may take it for another ISA's
 
 struct Avx512 {
   using Vector = __m512;

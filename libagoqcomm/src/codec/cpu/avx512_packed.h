@@ -11,7 +11,7 @@
 #include "codec/cpu/block_kernels.h"
 
 namespace agoq {
-namespace {
+namespace {  // NOLINT(google-build-namespaces): no linker may take it for another ISA's
 
 /// 16 nibbles, each in the lowest bits of its lane. What lies above them is not theirs.
 AGOQ_INLINE __m512i load_nibbles(const std::uint8_t* codes) {
