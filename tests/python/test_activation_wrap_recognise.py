@@ -10,8 +10,9 @@ import torch.nn.functional as F
 from torch import nn
 
 from agoq_comm.activation import NotRecognised, Policy, Rule, wrap_
+from agoq_comm.activation.fused.layers import MlpForm
 from agoq_comm.activation.fused.mlp import ACTIVATIONS
-from agoq_comm.activation.recognise_mlp import mlp_of
+from agoq_comm.activation.recognise_mlp import activation_of, mlp_of
 from agoq_comm.activation.recognise_norm import norm_of
 
 WIDTH, HIDDEN = 64, 128
@@ -113,6 +114,68 @@ def test_layers_and_dropouts_are_told_apart(hidden: int) -> None:
     assert (form.inner_dropout, form.outer_dropout) == ("drop_in", "drop_out")
 
 
+def test_what_limits_its_numbers_is_another_function() -> None:
+    class LimitedGelu(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return F.gelu(x).clamp(-10.0, 10.0)
+
+    class Limited(Gated):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            gate, up = self.w_in(x).chunk(2, -1)
+            return self.w_out(F.silu(gate) * up.clamp(-self.gate, self.gate))
+
+    assert isinstance(activation_of(nn.ReLU6()), str)
+    assert isinstance(activation_of(LimitedGelu()), str)
+    for limit in (7, 20, 100):
+        assert isinstance(mlp_of(Limited(F.silu, limit)), str)
+
+
+def test_tensors_of_its_own_count_whatever_is_in_them() -> None:
+    class Scaled(Gated):
+        def __init__(self, scale: torch.Tensor, used: bool = True) -> None:
+            super().__init__(F.silu, 0)
+            self.scale, self.used = scale, used
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            y = super().forward(x)
+            return y * self.scale if self.used else y
+
+    class Counting(Gated):
+        calls: torch.Tensor
+
+        def __init__(self) -> None:
+            super().__init__(F.silu, 0)
+            self.register_buffer("calls", torch.zeros(()))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            self.calls += 1
+            return super().forward(x)
+
+    ones = nn.Parameter(torch.ones(WIDTH))
+    module = Scaled(ones)
+    assert isinstance(mlp_of(module), str) and module.scale is ones
+    assert isinstance(mlp_of(Scaled(ones, used=False)), MlpForm)
+    by_buffer, counting = Scaled(ones), Counting()
+    del by_buffer.scale
+    by_buffer.register_buffer("scale", torch.ones((), dtype=torch.int64))
+    assert isinstance(mlp_of(by_buffer), str) and by_buffer.scale == 1
+    reason = mlp_of(counting)
+    assert isinstance(reason, str) and "changes buffers" in reason and counting.calls == 0
+
+
+def test_what_is_done_in_training_counts() -> None:
+    class Dropping(Gated):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return F.dropout(super().forward(x), 0.5, self.training)
+
+    assert isinstance(mlp_of(Dropping(F.silu, 0).eval()), str)
+    module = Three(nn.SiLU()).eval()
+    form = mlp_of(module)
+    assert isinstance(form, MlpForm)
+    assert (form.inner_dropout, form.outer_dropout) == ("drop_in", "drop_out")
+    assert not any(part.training for part in module.modules())
+
+
 def test_looking_leaves_no_trace() -> None:
     module = Three(nn.SiLU())
     calls: list[nn.Module] = []
@@ -160,6 +223,10 @@ def test_all_that_is_not_recognised_is_listed_and_nothing_changed() -> None:
             super().__init__()
             self.weights, self.act = nn.Parameter(torch.zeros(2, WIDTH, WIDTH)), nn.SiLU()
 
+    class OtherActivation(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return F.gelu(2.0 * x)
+
     class FailingNorm(RmsNorm):
         def forward(self, x: torch.Tensor, gate: torch.Tensor) -> torch.Tensor:
             return super().forward(x) * gate
@@ -175,7 +242,7 @@ def test_all_that_is_not_recognised_is_listed_and_nothing_changed() -> None:
             "attention": nn.MultiheadAttention(WIDTH, 4),  # Which this policy keeps.
             "groups": nn.GroupNorm(4, WIDTH),
             "place": nn.ReLU(inplace=True),
-            "leaky": nn.LeakyReLU(),
+            "other": OtherActivation(),
             "experts": Experts(),
             "embedding": nn.Embedding(4, WIDTH),
         }

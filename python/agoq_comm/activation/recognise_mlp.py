@@ -49,7 +49,8 @@ def activation_of(module: nn.Module) -> tuple[str, bool] | str | None:
         return None
     try:
         with laboratory(), replaced(module):
-            x = torch.linspace(-6.0, 6.0, 997)
+            # Far away too: what limits its numbers is another function.
+            x = torch.cat([torch.linspace(-far, far, 997) for far in (6.0, 200.0)])
             with Calls() as calls:
                 outputs = [own_forward(module, x.to(dtype, copy=True)) for dtype in _TYPES]
             kinds = {}
@@ -107,7 +108,8 @@ def mlp_of(module: nn.Module) -> MlpForm | str | None:
         for width in dict.fromkeys(stand_ins[form.first[0]].in_features for form in forms):
             fitting = [form for form in forms if stand_ins[form.first[0]].in_features == width]
             with replaced(module, children=stand_ins):
-                results.append(_probe(module, fitting, torch.randn(2, 3, width)))
+                x = torch.randn(2, 3, width) * torch.tensor([[1.0], [10.0], [100.0]])
+                results.append(_probe(module, fitting, x))
     found = next((form for form in results if isinstance(form, MlpForm)), None)
     return found or (None if None in results else results[0])
 
@@ -116,8 +118,13 @@ def _probe(module: nn.Module, forms: list[MlpForm], x: torch.Tensor) -> MlpForm 
     unlike: dict[MlpForm, int] = {}
     try:
         reseed()
+        buffers = dict(module._buffers)
         with Calls() as calls:
             output = own_forward(module, x.clone())
+        changed = any(
+            now is not buffers.get(name) or (now is not None and now._version > 0)
+            for name, now in module._buffers.items()
+        )
         for form in forms:
             reseed()
             with Calls() as others:
@@ -129,13 +136,16 @@ def _probe(module: nn.Module, forms: list[MlpForm], x: torch.Tensor) -> MlpForm 
     except Exception as error:
         failed = f"calling it with one tensor failed: {type(error).__name__}: {error}"
         return None if calls.made & _ATTENTION else failed
+    if unlike and changed:
+        return "it changes buffers of its own"
     if unlike:
         return min(unlike, key=lambda form: unlike[form])
     if calls.made & _ATTENTION:
         return None
     return (
-        "its linear layers have the sizes of an MLP, but its output is that of none that is known, "
-        f"to the bit: last(f(first(x))), or last(f(gate(x)) * up(x)), with f one of {_KNOWN}"
+        "its linear layers have the sizes of an MLP, but its output in training, with any "
+        "parameters and buffers of its own, is that of none that is known, to the bit: "
+        f"last(f(first(x))), or last(f(gate(x)) * up(x)), with f one of {_KNOWN}"
     )
 
 

@@ -54,21 +54,42 @@ def replaced(
     parameters: Mapping[str, torch.Tensor] | None = None,
     children: Mapping[str, nn.Module] | None = None,
 ) -> Iterator[None]:
-    """Let a module have other parameters and children, and no hooks, for a while."""
+    """Let a module in training have other tensors and children, and no hooks, for a while.
+
+    Parameters that are not given, and buffers, are noise: what depends on them shows.
+    """
     own_parameters, own_children = dict(module._parameters), dict(module._modules)
+    own_buffers = dict(module._buffers)
+    modes = [(part, part.training) for part in module.modules()]
     hooks = [(part, name, getattr(part, name)) for part in module.modules() for name in HOOKS]
     try:
         for part, name, _ in hooks:
             setattr(part, name, OrderedDict())
-        for name, value in (parameters or {}).items():
-            module._parameters[name] = nn.Parameter(value, requires_grad=False)
+        for part, _ in modes:
+            part.training = True
+        given = parameters or {}
+        for name, own in own_parameters.items():
+            if own is not None:
+                value = given[name] if name in given else _noise_like(own)
+                module._parameters[name] = nn.Parameter(value, requires_grad=False)
+        module._buffers.update(
+            {name: None if own is None else _noise_like(own) for name, own in own_buffers.items()}
+        )
         module._modules.update(children or {})
         yield
     finally:
         module._parameters.update(own_parameters)
+        module._buffers.update(own_buffers)
         module._modules.update(own_children)
-        for part, name, own in hooks:
-            setattr(part, name, own)
+        for part, training in modes:
+            part.training = training
+        for part, name, hook in hooks:
+            setattr(part, name, hook)
+
+
+def _noise_like(tensor: torch.Tensor) -> torch.Tensor:
+    # Neither zero nor one, which may change nothing.
+    return (torch.rand(tensor.shape) + 2.0).to(tensor.dtype)
 
 
 def own_forward(module: nn.Module, *inputs: torch.Tensor) -> Any:
@@ -124,6 +145,7 @@ class StandIn(nn.Module):
         self._slope, self._phase = torch.randn(out_features), torch.randn(out_features)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Compute waves of one number a row."""
+        """Compute waves of one number a row, as high as the row's largest one."""
         number = (x * self._direction).sum(-1, keepdim=True)
-        return 3.0 * torch.sin(number * self._slope + self._phase)
+        height = 1.0 + x.abs().amax(-1, keepdim=True)
+        return height * torch.sin(number * self._slope + self._phase)
