@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
-from agoq_comm.activation import Policy, unwrap_, wrap_
+from agoq_comm.activation import Policy, Rule, unwrap_, wrap_
 from wrapped_models import (
     LENGTH,
     WIDTH,
@@ -156,6 +156,34 @@ def test_views_of_an_output_are_recognised() -> None:
     linear(part).sum().backward()
     expected = F.rms_norm(x, [WIDTH])[:, : LENGTH // 2].sum((0, 1))
     torch.testing.assert_close(linear.weight.grad[0], expected, rtol=0.05, atol=0.5)
+
+
+def test_a_transposed_view_is_in_another_order() -> None:
+    act, linear = nn.SiLU(), nn.Linear(WIDTH, WIDTH)  # The function keeps its input's order.
+    wrap_(nn.ModuleList([act, linear]), Policy.agoq("int8"))
+    x = features().requires_grad_()
+    linear(act(x.transpose(0, 1)).transpose(0, 1)).square().sum().backward()
+    found = linear.weight.grad
+    y = F.linear(F.silu(x), linear.weight, linear.bias)
+    (exact,) = torch.autograd.grad(y.square().sum(), linear.weight)
+    assert 0 < (found - exact).norm() <= BOUNDS["int8/128"] * exact.norm()
+
+
+def test_each_reader_stores_as_its_rule_says() -> None:
+    def errors(*rules: Rule) -> list[float]:
+        torch.manual_seed(0)
+        layers = nn.ModuleList([nn.Linear(WIDTH, WIDTH) for _ in range(2)])
+        wrap_(layers, Policy(rules, default="int8"))
+        x = features().requires_grad_() * 1.0
+        (layers[0](x) + layers[1](x)).sum().backward()
+        exact = x.detach().sum((0, 1))
+        return [((layer.weight.grad[0] - exact).norm() / exact.norm()).item() for layer in layers]
+
+    alone = errors()
+    assert alone[0] == alone[1]
+    for number in range(2):
+        found = errors(Rule("fp4", module=str(number)))
+        assert found[1 - number] == alone[0] < 0.2 * found[number]
 
 
 def test_the_backward_pass_may_run_again() -> None:

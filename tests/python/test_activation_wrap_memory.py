@@ -119,6 +119,24 @@ def test_nothing_decoded_is_left() -> None:
     assert loss.grad_fn is not None
 
 
+@pytest.mark.parametrize("first", [nn.RMSNorm(WIDTH), nn.SiLU(), nn.Identity()])
+def test_nothing_decoded_is_left_by_a_part_of_a_pass(first: nn.Module) -> None:
+    model = nn.ModuleList([first, nn.Linear(WIDTH, WIDTH), nn.Linear(WIDTH, WIDTH)])
+    wrap_(model)
+    gc.collect()
+    before = {id(o) for o in gc.get_objects()}
+    x = model[0](features().requires_grad_() * 1.0)
+    one, other = model[1](x), model[2](x)
+    both = torch.autograd.grad((one + other).sum(), [model[2].weight], retain_graph=True)
+    objects = [o for o in gc.get_objects() if id(o) not in before]
+    methods = [o for o in objects if Method in type(o).__mro__]
+    stored = [o for o in objects if type(o) is Stored]
+    assert methods and all(o._value is None and o._served == 0 for o in methods)
+    assert stored and all(o._decoded is None for o in stored)
+    again = torch.autograd.grad(other.sum(), [model[2].weight])
+    assert torch.equal(both[0], again[0])
+
+
 def test_dropout_holds_a_bit_for_each_element() -> None:
     plain, dropping = Gpt(sequential()), Gpt(sequential(0.1))
     for model in (plain, dropping):

@@ -18,6 +18,7 @@ class _Dropped(Method):
     def __init__(self, inner: Method, p: float, shape: torch.Size) -> None:
         super().__init__()
         self._inner, self._p, self._shape = inner, p, shape
+        self.stored_as = inner.stored_as
 
     def compute(self, *sources: Any) -> torch.Tensor:
         bits, *inner = sources

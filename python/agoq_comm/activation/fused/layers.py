@@ -128,11 +128,11 @@ class FusedLinear(FusedLayer):
         fmt = self._agoq(x) if x is not None and self.weight.requires_grad else None
         if x is None or fmt is None:
             return super().forward(*inputs, **options)  # type: ignore[misc]
-        recipe = recipe_of(x)
-        if recipe is None:
+        recipe = found = recipe_of(x)
+        if recipe is None or recipe.method.stored_as not in (None, fmt):
             stored, data = store(x, fmt)
             recipe = Recipe(AsItIs(stored), (data,))
-            if not x.is_leaf and not torch.compiler.is_compiling():
+            if found is None and not x.is_leaf and not torch.compiler.is_compiling():
                 attach(x, recipe.method, data)  # For the other layers that read it.
         return linear(x, self.weight, self.bias, recipe, self.in_first)
 

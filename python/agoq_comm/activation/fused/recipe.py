@@ -8,6 +8,7 @@ read it.
 from __future__ import annotations
 
 import abc
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -16,6 +17,11 @@ from agoq_comm.activation.formats import Format
 from agoq_comm.activation.packed import Packed, dequantize, quantize
 
 _ATTRIBUTE = "_agoq_recipe"
+
+
+def _after_backward(call: Callable[[], None]) -> None:
+    """Call at the end of the backward pass that is running, whatever else it computes."""
+    torch.autograd.Variable._execution_engine.queue_callback(call)
 
 
 class Witness:
@@ -92,16 +98,20 @@ class Stored:
     def decode_early(self, data: torch.Tensor) -> torch.Tensor:
         """Return the numbers, and keep them for the backward pass of the layer that stored them."""
         decoded = self.decode(data)
-        if not torch.compiler.is_compiling():
+        if not torch.compiler.is_compiling() and self._decoded is None:
             self._decoded = decoded
+            _after_backward(self._forget)  # That backward pass may be of a part of the graph.
         return decoded
 
     def decode_last(self, data: torch.Tensor) -> torch.Tensor:
         """Return the numbers, and let go of them: the backward pass of that layer has come."""
         decoded = self.decode(data)
         if not torch.compiler.is_compiling():
-            self._decoded = None
+            self._forget()
         return decoded
+
+    def _forget(self) -> None:
+        self._decoded = None
 
 
 def store(x: torch.Tensor, fmt: Format, watch: bool = True) -> tuple[Stored, torch.Tensor]:
@@ -118,8 +128,16 @@ class Method(abc.ABC):
     """Computes a tensor from a recipe's sources; shared by all that read the tensor.
 
     It holds no tensor between the forward and the backward pass. In the backward pass the readers
-    of one tensor follow each other: the first computes it, the last one lets it go.
+    of one tensor follow each other: the first computes it, the last one lets it go, or the end of
+    the pass where not all of them are in it.
+
+    Attributes
+    ----------
+    stored_as : Format or None
+        Of the tensor itself; None if it is computed from others.
     """
+
+    stored_as: Format | None = None
 
     def __init__(self) -> None:
         self._readers = self._served = 0
@@ -152,6 +170,7 @@ class Method(abc.ABC):
         value = self._value
         if value is None:
             value = self.compute(*sources)
+            _after_backward(self.forget)
         self._served += 1
         self._value = value if self._served < self._readers else None
         if self._served >= self._readers:
@@ -169,7 +188,7 @@ class AsItIs(Method):
 
     def __init__(self, stored: Stored) -> None:
         super().__init__()
-        self._stored = stored
+        self._stored, self.stored_as = stored, stored.format
 
     def compute(self, *sources: Any) -> torch.Tensor:
         """Decode."""
@@ -209,6 +228,8 @@ def recipe_of(x: torch.Tensor) -> Recipe | None:
         return recipe if recipe is None or _version(x.detach()).numel() == 0 else None
     if recipe is None:
         base = x._base
-        if base is not None and base.numel() == x.numel() and x.is_contiguous():
+        # Both contiguous, or their elements may be in another order.
+        alike = base is not None and base.is_contiguous() and x.is_contiguous()
+        if base is not None and alike and base.numel() == x.numel():
             recipe = getattr(base, _ATTRIBUTE, None)
     return recipe if recipe is not None and recipe.method.unchanged() else None
