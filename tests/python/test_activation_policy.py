@@ -26,6 +26,18 @@ class LlamaMLP(nn.Module):
     """The same."""
 
 
+class BertIntermediate(nn.Module):
+    """The same."""
+
+
+class GELUActivation(nn.Module):
+    """The same."""
+
+
+class T5DenseActDense(nn.Module):
+    """The same."""
+
+
 class LlamaRMSNorm(nn.Module):
     """The same."""
 
@@ -94,6 +106,9 @@ def test_integers_bools_and_complex_are_kept_whatever_the_rules():
         ("h.0.mlp", (LlamaMLP,), "", "mlp"),
         ("h.0.mlp.act", (LlamaMLP, nn.SiLU), "", "mlp"),
         ("h.0.mlp.down", (LlamaMLP, nn.Linear), "", "linear"),
+        ("h.0.intermediate", (BertIntermediate, GELUActivation), "", "mlp"),
+        ("h.0.intermediate.act", (BertIntermediate, nn.Identity), "", "mlp"),
+        ("h.0.wi", (T5DenseActDense,), "", "mlp"),
         ("emb", (nn.Embedding,), "", "embedding"),
         ("h.0", (nn.Module,), "", "other"),
         ("", (ToyForCausalLM,), "", "loss"),
@@ -123,6 +138,10 @@ def test_the_paper_s_policy():
         site("", ()),
         site("h.0.mlp.down", (LlamaMLP, nn.Linear), operation="Relu"),
         site("h.0.norm", (nn.RMSNorm,), shape=(1, 512)),
+        site("h.0.mlp.act", (LlamaMLP, nn.ReLU6), operation="Addmm"),
+        site("h.0.mlp", (LlamaMLP,), operation="Sqrt"),
+        site("h.0", (nn.Module,), operation="Addmm"),
+        site("h.0", (nn.Module,), operation="Leaf"),
     ):
         decision = policy.decide(kept)
         assert decision.format is None
@@ -155,5 +174,13 @@ def test_what_is_wrong_is_said_when_the_rule_is_made():
         Rule("fp4", tensor_class="query")
     with pytest.raises(ValueError, match="none of torch's"):
         Rule("fp4", dtype="bf17")
+    with pytest.raises(ValueError, match="min_numel is -1; it is a number of elements"):
+        Rule("fp4", min_numel=-1)
+    with pytest.raises(ValueError, match="max_row is -3; it is a number of elements"):
+        Rule("fp4", max_row=-3)
+    with pytest.raises(ValueError, match=r"a rule has no nope: .*'nope': 1"):
+        Policy.from_dict({"rules": [{"format": "keep", "nope": 1}]})
+    with pytest.raises(ValueError, match=r"a rule needs a format: .*'module'"):
+        Policy.from_dict({"rules": [{"module": "*"}]})
     with pytest.raises(ValueError, match="a policy has no rule"):
         Policy.from_dict({"rule": []})

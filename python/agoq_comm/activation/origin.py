@@ -14,6 +14,7 @@ _SAME_ELEMENTS = re.compile(
     r"|Unsqueeze|AsStrided|Narrow|Alias|Clone|ToCopy|Detach|Contiguous)Backward\d+$"
 )
 _DEPTH = 8
+LEAF = "Leaf"
 
 
 def origin_of(tensor: torch.Tensor) -> tuple[str, torch.Tensor | None]:
@@ -22,21 +23,22 @@ def origin_of(tensor: torch.Tensor) -> tuple[str, torch.Tensor | None]:
     Returns
     -------
     name : str
-        Of the operation that computed the elements, e.g. ``"LogSoftmax"``; empty if unknown.
+        Of the operation that computed the elements, e.g. ``"LogSoftmax"``; `LEAF` if there is
+        none in the graph.
     leaf : torch.Tensor or None
         The leaf of the graph that the elements are those of, such as a weight that autocast cast.
     """
     node: Any = tensor.grad_fn
     for _ in range(_DEPTH):
         if node is None:
-            return "", None
+            return LEAF, None
         name = node.name()
         following = node.next_functions
         if not _SAME_ELEMENTS.match(name) or len(following) != 1:
             leaf = getattr(node, "variable", None)
-            return ("", leaf) if leaf is not None else (name.partition("Backward")[0], None)
+            return (LEAF, leaf) if leaf is not None else (name.partition("Backward")[0], None)
         node = following[0][0]
-    return "", None
+    return LEAF, None
 
 
 def looks_like_weight(tensor: torch.Tensor, module: nn.Module | None) -> bool:

@@ -22,6 +22,14 @@ _Class: TypeAlias = "type[Any]"
 KEEP = "keep"
 # Under this, the bytes saved are less than those of the objects that tell of them.
 _SMALLEST = 1024
+# Activation functions whose gradient is computed from what they save, and jumps where a number that
+# is not zero may be stored as zero, or one beyond a bound as one within it. ReLU6 is a Hardtanh.
+_JUMPING = (
+    "LeakyReLU", "PReLU", "RReLU", "SELU", "Hardtanh", "Hardsigmoid", "Hardswish", "Threshold",
+    "Hardshrink", "Softshrink",
+)  # fmt: skip
+# Their gradients divide by what they made and save.
+_DIVIDING = ("Sqrt*", "Rsqrt*", "Reciprocal*")
 
 
 @dataclass(frozen=True)
@@ -39,7 +47,8 @@ class Site:
     shape : tuple of int
         Of the tensor.
     operation : str
-        The one that computed it, by autograd's name, e.g. ``"LogSoftmax"``; empty if unknown.
+        The one that computed it, by autograd's name, e.g. ``"LogSoftmax"``; ``"Leaf"`` if none
+        did that autograd knows of. Empty where `wrap_` asks, which knows what a layer computes.
     """
 
     module: str
@@ -94,6 +103,7 @@ class Rule:
         One of `TENSOR_CLASSES`.
     operation : str, optional
         Shell pattern of the operation that computed the tensor, by autograd's name: ``"Relu"``.
+        ``"?*"`` is any, and matches no tensor of a layer that `wrap_` replaces.
     dtype : torch.dtype or str, optional
         For example ``"bfloat16"``.
     min_numel : int
@@ -116,6 +126,10 @@ class Rule:
     reason: str = ""
 
     def __post_init__(self) -> None:
+        for name in ("min_numel", "max_row"):
+            number = getattr(self, name)
+            if number is not None and number < 0:
+                raise ValueError(f"{name} is {number}; it is a number of elements, 0 or more")
         if self.format != KEEP:
             object.__setattr__(self, "format", Format.parse(self.format))
         if self.tensor_class not in (None, *TENSOR_CLASSES):
@@ -202,11 +216,14 @@ class Policy:
 
         Attention means Q, K, V and its output. The paper (AGoQ, arXiv 2605.00539) found that a
         model whose attention was stored in 4 bits as well did not converge. What ReLU made is
-        exact too: its gradient is 1 where that is above 0, and small numbers become 0 in a code.
+        exact too: its gradient is 1 where that is above 0, and small numbers become 0 in a code. So
+        are other functions whose gradient jumps, and modules of which it is not known what they
+        compute: a division by what was stored as 0 gives no gradient at all.
         """
         exact = (
             Rule(KEEP, tensor_class="attention", reason="attention is exact"),
             Rule(KEEP, operation="Relu*", reason="where it is 0, its gradient is 0"),
+            *(Rule(KEEP, type=name, reason="its gradient jumps") for name in _JUMPING),
         )
         return cls((*exact, *_exact_everywhere(), Rule(fmt, min_numel=_SMALLEST)))
 
@@ -249,16 +266,27 @@ class Policy:
         if unknown:
             raise ValueError(f"a policy has no {', '.join(sorted(unknown))}")
         return cls(
-            [Rule(**rule) for rule in values.get("rules", ())],
+            [_rule(rule) for rule in values.get("rules", ())],
             values.get("default", KEEP),
             values.get("recompute", True),
         )
 
 
+def _rule(values: Mapping[str, Any]) -> Rule:
+    unknown = set(values) - {field.name for field in dataclasses.fields(Rule)}
+    if unknown or "format" not in values:
+        wrong = f"has no {', '.join(sorted(unknown))}" if unknown else "needs a format"
+        raise ValueError(f"a rule {wrong}: {dict(values)}")
+    return Rule(**values)
+
+
 def _exact_everywhere() -> tuple[Rule, ...]:
+    unknown = "of an unknown computation, whose gradient may divide by it"
     return (
         Rule(KEEP, tensor_class="loss", reason="the loss is exact"),
         Rule(KEEP, max_row=1, reason="one number a row: a statistic"),
+        *(Rule(KEEP, operation=name, reason="its gradient divides by it") for name in _DIVIDING),
+        Rule(KEEP, tensor_class="other", operation="?*", reason=unknown),
     )
 
 

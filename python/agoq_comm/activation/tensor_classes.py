@@ -20,7 +20,8 @@ _BY_NAME = (
     ("norm", re.compile(r"Norm(\d+d)?$|Norm[A-Z]|^LayerNorm|RMSNorm")),
     ("embedding", re.compile(r"Embedding(s|Bag)?$")),
     ("linear", re.compile(r"Linear|^Conv\d?d?D?$")),
-    ("mlp", re.compile(r"MLP|Mlp|FeedForward|FFN|Glu$|GLU|^(SiLU|GELU|ReLU|Mish|SELU|ELU)$")),
+    ("mlp", re.compile(r"MLP|Mlp|FeedForward|FFN|FF$|Act\w*Dense$|Intermediate$|Glu$|GLU")),
+    ("mlp", re.compile(r"^(SiLU|GELU|ReLU|Mish|SELU|ELU)$|Activation$")),
     ("attention", re.compile(r"Attention|Attn")),
     ("loss", re.compile(r"For[A-Z]\w+$|Loss$|CrossEntropy")),
 )
