@@ -176,7 +176,7 @@ def test_a_callback_before_its_training_has_nothing_to_tell() -> None:
 # --- Lightning -----------------------------------------------------------------------------------
 
 
-def fit(*callbacks: object, fail: bool = False) -> list[float]:
+def fit(*callbacks: object, fail: bool = False, skipped: tuple[int, ...] = ()) -> list[float]:
     from lightning.pytorch import LightningModule, Trainer
 
     class Module(LightningModule):
@@ -184,6 +184,9 @@ def fit(*callbacks: object, fail: bool = False) -> list[float]:
             super().__init__()
             self.model = model_of_transformers()
             self.losses: list[float] = []
+
+        def on_train_batch_start(self, batch: dict[str, torch.Tensor], index: int) -> int | None:
+            return -1 if index in skipped else None  # Skips the rest of the epoch.
 
         def training_step(self, batch: dict[str, torch.Tensor], index: int) -> torch.Tensor:
             loss = self.model(**batch).loss
@@ -229,6 +232,16 @@ def test_a_lightning_step_that_raises_leaves_nothing() -> None:
 
     with pytest.raises(RuntimeError, match="in the middle"):
         fit(ActivationCallback(), fail=True)
+    assert not hooks_of_saved_tensors()
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("skipped,losses", [(0, 0), (2, 4)])
+def test_a_batch_that_a_lightning_module_skips(skipped: int, losses: int) -> None:
+    """Lightning calls no end of such a batch."""
+    from agoq_comm.activation.integrations.lightning import ActivationCallback
+
+    assert len(fit(ActivationCallback(), skipped=(skipped,))) == losses
     assert not hooks_of_saved_tensors()
 
 

@@ -54,7 +54,8 @@ class ActivationCallback(_Callback):
     def on_train_batch_start(
         self, trainer: Any, pl_module: nn.Module, batch: Any, batch_idx: int
     ) -> None:
-        """Begin."""
+        """Begin, once the batch before has ended: one that the module skips has no end."""
+        self._leave()
         assert self._context is not None
         self._context.__enter__()
         self._active = True
@@ -63,6 +64,14 @@ class ActivationCallback(_Callback):
         self, trainer: Any, pl_module: nn.Module, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
         """End."""
+        self._leave()
+
+    def on_train_epoch_end(self, trainer: Any, pl_module: nn.Module) -> None:
+        """End, where the last batch was skipped."""
+        self._leave()
+
+    def on_train_end(self, trainer: Any, pl_module: nn.Module) -> None:
+        """End, where the epoch itself was skipped with a batch."""
         self._leave()
 
     def on_exception(self, trainer: Any, pl_module: nn.Module, exception: BaseException) -> None:
