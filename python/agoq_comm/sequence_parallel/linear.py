@@ -63,12 +63,13 @@ class ColumnParallelLinear(nn.Module):
     def forward(self, x: torch.Tensor | Normed) -> torch.Tensor:
         """Apply to this rank's part of the sequence, or to all of it.
 
-        Of `Normed` rows the encoded bytes travel as they are, and are what is kept.
+        Of `Normed` rows the encoded bytes travel as they are, and are what is kept, if the policy
+        quantizes the forward pass.
         """
         policy = _policy(self.policy)
         encoded = None
         if isinstance(x, Normed):
-            encoded = x.encoded if x.encoded.numel() else None
+            encoded = x.encoded if policy.forward and x.encoded.numel() else None
             x = x.values
         if self.group.size() == 1:
             return F.linear(x, self.weight, self.bias)

@@ -285,6 +285,18 @@ def what_a_layer_keeps_is_what_the_norm_encoded(me: Rank) -> None:
 
 
 @checks
+def an_exact_layer_sends_no_encoded_rows(me: Rank) -> None:
+    x = data(me.rank, _rows(200), 200)
+    normed = sp.rms_norm(x, torch.ones(200), EPSILON, _all_quantized())
+    assert normed.encoded.numel() > 0
+    layer = nn.Linear(200, 32 * me.size)
+    column = sp.ColumnParallelLinear(layer, _all_quantized(), policy=sp.EXACT)
+    y = column(sp.Normed(normed.values.requires_grad_(), normed.encoded))
+    assert all(t.dtype == torch.float32 for t in y.grad_fn.saved_tensors)
+    equal(y.detach(), column(normed.values.detach()).detach())
+
+
+@checks
 def a_fused_block_compiles_without_a_graph_break(me: Rank) -> None:
     width = 256
     x = data(me.rank, _rows(width), width)
