@@ -189,12 +189,16 @@ other_benches := $(filter-out $(quantized_benches),$(notdir $(basename $(wildcar
 run_bench = $(BIN)/torchrun --standalone --nproc-per-node 2 bench/$@.py -c \
               --json bench/results/$@.json --plot docs/figures/$@.png
 
-.PHONY: bench codec_bench osu_cpp $(quantized_benches) $(other_benches)
-bench: codec_bench osu_cpp $(quantized_benches) $(other_benches)
+.PHONY: bench codec_bench activation_bench osu_cpp $(quantized_benches) $(other_benches)
+bench: codec_bench activation_bench osu_cpp $(quantized_benches) $(other_benches)
 
 codec_bench: build-cpp
 	mkdir -p bench/results
 	$(TREE)/bench/cpp/codec_bench --out bench/results/codec.json
+
+activation_bench: $(wheel_stamp)
+	mkdir -p bench/results
+	$(PYTEST) bench/test_activation_benchmark.py --benchmark-json bench/results/activation.json
 
 # The core's own programs print what OMB prints, and so that is what is kept of them.
 osu_cpp: build-cpp
