@@ -1,6 +1,7 @@
 // Errors of calls in two levels name the rank that is at fault, on every rank.
 #include <gtest/gtest.h>
 
+#include <latch>
 #include <vector>
 
 #include "two_level_testing.h"
@@ -23,14 +24,25 @@ void all_reduce(Communicator& comm, std::int64_t count) {
 }
 
 TEST(TwoLevelFailure, ALateRankIsNamedByAllOthersAlsoFromAnotherNode) {
+  struct AtEnd {
+    ~AtEnd() { latch.count_down(); }
+    std::latch& latch;
+  };
+  Options options = two_levels();
+  options.timeout = std::chrono::seconds(1);
+  // Only rank 3 is late: the others call together, and it is there until all of them have failed.
+  std::latch begun(3);
+  std::latch ended(3);
   const auto outcomes = run_ranks(
-      make_inproc_group(4), two_levels(),
-      [](Communicator& comm) {
+      make_inproc_group(4), options,
+      [&](Communicator& comm) {
         if (comm.rank() == 3) {
-          std::this_thread::sleep_for(std::chrono::milliseconds(600));
-        } else {
-          all_reduce(comm, 5000);
+          ended.wait();
+          return;
         }
+        const AtEnd at_end{ended};
+        begun.arrive_and_wait();
+        all_reduce(comm, 5000);
       },
       Topology(kNodes));
   int timeouts = 0;
