@@ -2,7 +2,6 @@
 // asks once they are summed.
 #pragma once
 
-#include <utility>
 
 #include "agoqcomm/row_codec.h"
 #include "collective/exact_exchange.h"
@@ -31,7 +30,7 @@ class RowExchange final : public QuantizedExchange {
               const Rounding& rounding, CacheUse results, RowsOfCall of)
       : QuantizedExchange(transport, stats, topology, codec, type, factor, rounding, results),
         codec_(rows),
-        of_(std::move(of)) {}
+        of_(of) {}
 
   std::int64_t message_bytes(std::int64_t count) const override;
 
@@ -61,7 +60,7 @@ class ExactRowExchange final : public ExactExchange {
       : ExactExchange(transport, stats, topology, type, op, factor),
         codec_(rows),
         type_(type),
-        of_(std::move(of)) {}
+        of_(of) {}
 
  protected:
   /// The sum is rounded to the type as every exact one, before the residual is added.
