@@ -2,7 +2,6 @@
 // asks once they are summed.
 #pragma once
 
-
 #include "agoqcomm/row_codec.h"
 #include "collective/exact_exchange.h"
 #include "collective/quantized_exchange.h"
