@@ -20,7 +20,9 @@ std::vector<std::unique_ptr<Communicator>> make_communicators(Kind kind, const s
   options.timeout = kPatience;
   options.codec_threads = 2;
   std::vector<std::unique_ptr<Communicator>> communicators;
-  for (auto& transport : make_group(kind, 2, {.name = name})) {
+  TransportConfig config;
+  config.name = name;
+  for (auto& transport : make_group(kind, 2, config)) {
     communicators.push_back(std::make_unique<Communicator>(std::move(transport), options));
   }
   return communicators;

@@ -17,7 +17,7 @@ struct Row {
   double average_us = 0;
   double minimum_us = 0;
   double maximum_us = 0;
-  std::optional<bool> right;  ///< Unset where nothing was validated.
+  std::optional<bool> right = {};  ///< Unset where nothing was validated.
 };
 
 class Report {
