@@ -189,16 +189,29 @@ other_benches := $(filter-out $(quantized_benches),$(notdir $(basename $(wildcar
 run_bench = $(BIN)/torchrun --standalone --nproc-per-node 2 bench/$@.py -c \
               --json bench/results/$@.json --plot docs/figures/$@.png
 
-.PHONY: bench codec_bench activation_bench osu_cpp $(quantized_benches) $(other_benches)
-bench: codec_bench activation_bench osu_cpp $(quantized_benches) $(other_benches)
+.PHONY: bench codec_bench codec_python_bench activation_bench osu_cpp $(quantized_benches) \
+  $(other_benches)
+bench: codec_bench codec_python_bench activation_bench osu_cpp $(quantized_benches) $(other_benches)
 
 codec_bench: build-cpp
 	mkdir -p bench/results
 	$(TREE)/bench/cpp/codec_bench --out bench/results/codec.json
+	for format in fp4 e2m3 int4 int6; do \
+	  $(TREE)/bench/cpp/codec_bench --format $$format --out bench/results/codec_$$format.json \
+	    || exit 1; \
+	done
 
-activation_bench: $(wheel_stamp)
+# Beside libraries that only these need.
+bench_stamp := $(VENV)/stamp-requirements-bench
+
+$(bench_stamp): requirements-bench.txt $(torch_stamp)
+	$(BIN)/pip install --quiet -r requirements-bench.txt
+	touch $@
+
+codec_python_bench activation_bench: %_bench: $(wheel_stamp) $(bench_stamp)
 	mkdir -p bench/results
-	$(PYTEST) bench/test_activation_benchmark.py --benchmark-json bench/results/activation.json
+	$(PYTEST) bench/test_$(subst _python,,$*)_benchmark.py \
+	  --benchmark-json bench/results/$*.json
 
 # The core's own programs print what OMB prints, and so that is what is kept of them.
 osu_cpp: build-cpp
