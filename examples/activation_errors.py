@@ -113,7 +113,12 @@ KINDS: dict[str, Context] = {
     "V": attention(2),
     "Q": attention(0),
     "K": attention(1),
-    "**all but attention: `Policy.agoq`**": lambda model, fmt: wrapped(model, Policy.agoq(fmt)),
+    "**all but attention: `Policy.agoq(...)`**": lambda model, fmt: wrapped(
+        model, Policy.agoq(fmt)
+    ),
+    "the same, norms no wider: `Policy.agoq(..., norm=...)`": lambda model, fmt: wrapped(
+        model, Policy.agoq(fmt, norm=fmt)
+    ),
     "control: attention too": uniform,
 }
 
@@ -163,7 +168,7 @@ def errors_of_norms() -> dict[int, float]:
         norm = nn.RMSNorm(width)
         x, upstream = torch.randn(64, width, requires_grad=True), torch.randn(64, width)
         (exact,) = torch.autograd.grad(norm(x), [x], upstream)
-        with wrapped(norm, Policy.agoq()):
+        with wrapped(norm, Policy.agoq(norm="fp4")):
             (found,) = torch.autograd.grad(norm(x), [x], upstream)
         result[width] = float((found - exact).norm() / exact.norm())
     return result

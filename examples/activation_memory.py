@@ -53,7 +53,7 @@ class Variant:
 
 VARIANTS = (
     Variant("as it is, sequence-parallel"),
-    Variant("activations in fp4", activations=True),
+    Variant("activations in few bits", activations=True),
     Variant("and gradients in 8 bits", activations=True, gradients=True),
     Variant("and Adam's state in 8 bits", activations=True, gradients=True, optimizer=True),
 )

@@ -39,12 +39,15 @@ from train_llama import TrainConfig
 
 # Largest relative difference of validation losses from the exact run of the same seed, either way.
 CRITERION = 0.005
-BASE, JUDGED = "exact", "wrapped"
+BASE, JUDGED = "exact", "agoq"
 LABELS = {
     "exact": "exact",
-    "wrapped": "attention exact, all else fp4",
+    "agoq": "attention exact, norms e2m3, all else fp4",
+    "paper": "the paper's: attention exact, all else fp4",
     "uniform": "control: attention in fp4 too",
 }
+# The policies of the variants that `wrap_` makes.
+WRAPPED = {"agoq": Policy.agoq(), "paper": Policy.agoq(norm="fp4/128")}
 _CAPTION = "Training curves, and validation losses against exact"
 FORMATS = ("fp4", "e2m3", "int8")
 CPU = torch.device("cpu")
@@ -57,8 +60,8 @@ _corpus = functools.cache(load_corpus)
 
 def prepare(variant: str, model: Llama) -> Context:
     """Make the model a variant; return the context that its forward passes run in."""
-    if variant == "wrapped":
-        wrap_(model, Policy.agoq())
+    if variant in WRAPPED:
+        wrap_(model, WRAPPED[variant])
     elif variant == "uniform":
         compression = compress(model, Policy.uniform())
         return lambda: compression
@@ -187,7 +190,7 @@ def draw(runs: list[Run], path: Path) -> None:
         2, 1, figsize=(8, 6), sharex=True, height_ratios=(3, 2), layout="constrained"
     )
     seed = min(run["seed"] for run in runs)
-    colors = dict(zip(LABELS, ("black", "tab:blue", "tab:red"), strict=True))
+    colors = dict(zip(LABELS, ("black", "tab:blue", "tab:green", "tab:red"), strict=True))
     for run in runs:
         color = colors[run["variant"]]
         if run["seed"] == seed:

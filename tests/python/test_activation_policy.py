@@ -124,11 +124,11 @@ def test_classes_of_tensors(module, types, operation, expected):
     assert classify(module, types, operation) == expected
 
 
-def test_the_paper_s_policy():
+def test_the_policy_after_the_paper():
     policy = Policy.agoq()
     assert policy.recompute
     fp4 = Format("fp4", 128)
-    assert policy.decide(site("h.0.norm", (nn.RMSNorm,))).format == fp4
+    assert policy.decide(site("h.0.norm", (nn.RMSNorm,))).format == Format("e2m3", 128)
     assert policy.decide(site("h.0.mlp", (LlamaMLP,))).format == fp4
     assert policy.decide(site("h.0.attn.qkv", (LlamaAttention, nn.Linear))).format == fp4
     for kept in (
@@ -146,6 +146,25 @@ def test_the_paper_s_policy():
         decision = policy.decide(kept)
         assert decision.format is None
         assert decision.reason
+
+
+@pytest.mark.parametrize(
+    "arguments,expected",
+    [
+        (("fp4/64/fp32",), "e2m3/64/fp32"),
+        (("int4",), "e2m3/128"),
+        (("e2m3",), "e2m3/128"),
+        (("int6",), "int6/128"),
+        (("int8/256",), "int8/256"),
+        (("fp4", "fp4"), "fp4/128"),  # The paper's.
+        (("fp4", "int8/64"), "int8/64"),
+    ],
+)
+def test_norms_have_six_bits_or_what_is_asked_for(arguments, expected):
+    policy = Policy.agoq(*arguments)
+    assert str(policy.decide(site("h.0.norm", (nn.LayerNorm,))).format) == expected
+    rest = policy.decide(site("h.0.mlp", (LlamaMLP,))).format
+    assert rest == Format.parse(arguments[0])
 
 
 def test_the_control_includes_attention():

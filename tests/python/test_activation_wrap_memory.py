@@ -25,8 +25,8 @@ from wrapped_models import (
     sequential,
 )
 
-# Codes of fp4, and one bf16 scale for 128 of them, in bytes an element.
-FP4 = (4 + 16 / 128) / 8
+# Codes of E2M3, and one bf16 scale for 128 of them, in bytes an element of a norm's input.
+E2M3 = (6 + 16 / 128) / 8
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
@@ -39,8 +39,8 @@ def test_a_layer_holds_less_than_the_paper_says(dtype: torch.dtype, hidden: int)
 
     found = held_by_layer(wrapped)
     size, ratio = dtype.itemsize / 2, hidden / WIDTH
-    codes = 4 / 16 + 4 / 16 + 2 * ratio * 4 / 16  # Two norms' inputs, the gate and its partner.
-    scales = codes * 2 / 64
+    codes = 2 * 6 / 16 + 2 * ratio * 4 / 16  # Two norms' inputs, the gate and its partner.
+    scales = (2 + 2 * ratio) / 128
     # Q, K, V and the output; a number in fp32 for each row and head.
     attention = 4 * size + 4 * HEADS / (2 * WIDTH)
     assert found == pytest.approx(attention + codes + scales, rel=1e-3)
@@ -79,7 +79,7 @@ def test_what_is_frozen_needs_nothing() -> None:
     model[2].bias.requires_grad = True
     wrap_(model, Policy.agoq())
     x = features().requires_grad_()
-    assert held(model, lambda: model(x)) == round(x.numel() * FP4)  # For the norm itself.
+    assert held(model, lambda: model(x)) == round(x.numel() * E2M3)  # For the norm itself.
     model(x).sum().backward()
     assert x.grad is not None and model[2].bias.grad is not None
     assert held(model, lambda: model(features())) == 0

@@ -199,7 +199,7 @@ def test_a_policy_of_a_rank_changes_what_has_room_and_nothing_else() -> None:
     def site(kind: type, *shape: int) -> Site:
         return Site("layer", (torch.nn.Module, kind), torch.bfloat16, shape)
 
-    policy = Policy.agoq()
+    policy = Policy.agoq(norm="fp4/128")
     sites = {
         "norm": site(torch.nn.RMSNorm, 64, 64),
         "statistic": site(torch.nn.RMSNorm, 4096, 1),

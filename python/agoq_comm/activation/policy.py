@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 
 import torch
 
-from agoq_comm.activation.formats import Format
+from agoq_comm.activation.formats import BITS, Format
 from agoq_comm.activation.packed import QUANTIZABLE
 from agoq_comm.activation.tensor_classes import TENSOR_CLASSES, classify
 
@@ -211,21 +211,35 @@ class Policy:
         object.__setattr__(self, "recompute", recompute)
 
     @classmethod
-    def agoq(cls, fmt: str | Format = "fp4/128") -> Policy:
-        """Attention, statistics and the loss exactly, all else in `fmt`: the paper's choice.
+    def agoq(cls, fmt: str | Format = "fp4/128", norm: str | Format | None = None) -> Policy:
+        """Attention, statistics and the loss exactly, norms in 6 bits, all else in 4 bits.
 
         Attention means Q, K, V and its output. The paper (AGoQ, arXiv 2605.00539) found that a
         model whose attention was stored in 4 bits as well did not converge. What ReLU made is
         exact too: its gradient is 1 where that is above 0, and small numbers become 0 in a code. So
         are other functions whose gradient jumps, and modules of which it is not known what they
         compute: a division by what was stored as 0 gives no gradient at all.
+
+        Parameters
+        ----------
+        fmt : str or Format
+            Of all that is not exact.
+        norm : str or Format, optional
+            Of the inputs of norms, from which the inputs of the QKV and FFN projections are
+            computed again: by default E2M3 where `fmt` has fewer than 6 bits, else `fmt`.
+            ``"fp4/128"`` is the paper's choice, from which a small model learns measurably less
+            (docs/activation_training.md).
         """
+        fmt = Format.parse(fmt)
+        if norm is None:
+            norm = dataclasses.replace(fmt, element="e2m3") if BITS[fmt.element] < 6 else fmt
         exact = (
             Rule(KEEP, tensor_class="attention", reason="attention is exact"),
             Rule(KEEP, operation="Relu*", reason="where it is 0, its gradient is 0"),
             *(Rule(KEEP, type=name, reason="its gradient jumps") for name in _JUMPING),
         )
-        return cls((*exact, *_exact_everywhere(), Rule(fmt, min_numel=_SMALLEST)))
+        rest = (Rule(norm, tensor_class="norm", min_numel=_SMALLEST), Rule(fmt, min_numel=_SMALLEST))
+        return cls((*exact, *_exact_everywhere(), *rest))
 
     @classmethod
     def uniform(cls, fmt: str | Format = "fp4/128") -> Policy:
