@@ -238,7 +238,10 @@ class Policy:
             Rule(KEEP, operation="Relu*", reason="where it is 0, its gradient is 0"),
             *(Rule(KEEP, type=name, reason="its gradient jumps") for name in _JUMPING),
         )
-        rest = (Rule(norm, tensor_class="norm", min_numel=_SMALLEST), Rule(fmt, min_numel=_SMALLEST))
+        rest = (
+            Rule(norm, tensor_class="norm", min_numel=_SMALLEST),
+            Rule(fmt, min_numel=_SMALLEST),
+        )
         return cls((*exact, *_exact_everywhere(), *rest))
 
     @classmethod
