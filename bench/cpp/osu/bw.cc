@@ -1,18 +1,15 @@
 // osu_bw: a window of messages from rank 0 to rank 1, one after the other, and an answer.
+#include "osu/from_rank_0.h"
 #include "osu/program.h"
 #include "osu/values.h"
 
 namespace agoq::bench::osu {
 namespace {
 
-class Window final : public Workload {
+class Window final : public FromRank0 {
  public:
   Window(Communicator& communicator, const Settings& settings, std::int64_t size)
-      : communicator_(communicator),
-        buffer_(settings.type, elements_of(size, settings.type)),
-        answer_(settings.type, 1) {
-    buffer_.fill(communicator.rank());
-  }
+      : FromRank0(communicator, settings, size), answer_(settings.type, 1) {}
   void run() override {
     if (communicator_.rank() == 0) {
       for (int message = 0; message < kWindow; ++message) {
@@ -26,16 +23,8 @@ class Window final : public Workload {
       communicator_.send(answer_.data(), 1, answer_.type(), 0);
     }
   }
-  void clear() override {
-    if (communicator_.rank() == 1) buffer_.clear();
-  }
-  bool is_right(bool quantized) const override {
-    return osu::is_right(buffer_, [](std::int64_t index) { return value_of(0, index); }, quantized);
-  }
 
  private:
-  Communicator& communicator_;
-  Buffer buffer_;
   Buffer answer_;
 };
 

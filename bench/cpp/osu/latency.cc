@@ -1,16 +1,13 @@
 // osu_latency: a message from rank 0 to rank 1 and back, halved.
+#include "osu/from_rank_0.h"
 #include "osu/program.h"
-#include "osu/values.h"
 
 namespace agoq::bench::osu {
 namespace {
 
-class PingPong final : public Workload {
+class PingPong final : public FromRank0 {
  public:
-  PingPong(Communicator& communicator, const Settings& settings, std::int64_t size)
-      : communicator_(communicator), buffer_(settings.type, elements_of(size, settings.type)) {
-    buffer_.fill(communicator.rank());
-  }
+  using FromRank0::FromRank0;
   void run() override {
     const int peer = 1 - communicator_.rank();
     if (communicator_.rank() == 0) {
@@ -21,16 +18,6 @@ class PingPong final : public Workload {
       communicator_.send(buffer_.data(), buffer_.count(), buffer_.type(), peer);
     }
   }
-  void clear() override {
-    if (communicator_.rank() == 1) buffer_.clear();
-  }
-  bool is_right(bool quantized) const override {
-    return osu::is_right(buffer_, [](std::int64_t index) { return value_of(0, index); }, quantized);
-  }
-
- private:
-  Communicator& communicator_;
-  Buffer buffer_;
 };
 
 }  // namespace
