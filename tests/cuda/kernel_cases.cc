@@ -223,6 +223,7 @@ std::vector<KernelCase> kernel_cases() {
     });
   }
   append_list_cases(cases);
+  append_row_cases(cases);
   return cases;
 }
 

@@ -17,5 +17,7 @@ struct KernelCase {
 std::vector<KernelCase> kernel_cases();
 /// Those of list_cases.cc, which kernel_cases() includes.
 void append_list_cases(std::vector<KernelCase>& cases);
+/// Those of row_cases.cc.
+void append_row_cases(std::vector<KernelCase>& cases);
 
 }  // namespace agoq::testing

@@ -22,6 +22,7 @@ enum class Fault {
   kShuffleInDivergence,
   kShuffleTooWide,
   kNoSyncwarp,
+  kReadsAnothersStore,
   kSharedPastTheEnd,
   kTwoThreadsOneAddress,
   kMisalignedLoad,
@@ -76,6 +77,17 @@ __global__ void swap_lanes(const unsigned* in, unsigned* out) {
   buffer[threadIdx.x] = in[threadIdx.x];
   if (kFault != Fault::kNoSyncwarp) __syncwarp();
   out[threadIdx.x] = buffer[threadIdx.x ^ 1];
+}
+
+/// Two passes over a row in memory without a barrier between them, as the kernel of rows makes: the
+/// second may read what its own thread stored, and nothing else.
+template <Fault kFault>
+__global__ void two_passes(unsigned* row, unsigned* out, unsigned rounds) {
+  for (unsigned round = 0; round < rounds; ++round) row[round * kThreads + threadIdx.x] += 1;
+  const unsigned place = kFault == Fault::kReadsAnothersStore ? threadIdx.x ^ 1 : threadIdx.x;
+  for (unsigned round = 0; round < rounds; ++round) {
+    out[round * kThreads + place] = 2 * row[round * kThreads + place];
+  }
 }
 
 template <Fault kFault>
@@ -163,6 +175,19 @@ bool swap_is_right() {
 }
 
 template <Fault kFault>
+bool two_passes_are_right() {
+  constexpr unsigned kRounds = 3;
+  const Numbers row(kThreads * kRounds), out(kThreads * kRounds);
+  const std::vector<unsigned> before(row.begin(), row.end());
+  const auto config = launch_of(1);
+  cudaLaunchKernelEx(&config, two_passes<kFault>, row.data(), out.data(), kRounds);
+  for (unsigned i = 0; i < kThreads * kRounds; ++i) {
+    if (out.data()[i] != 2 * (before[i] + 1)) return false;
+  }
+  return true;
+}
+
+template <Fault kFault>
 bool shared_is_right() {
   const Numbers in(kThreads), out(kThreads);
   const auto config = launch_of(1);
@@ -180,6 +205,7 @@ constexpr Case kCases[] = {
     {"correct_block_maximum", block_maximum_is_right<Fault::kNone>},
     {"correct_vector_maximum", vector_maximum_is_right<Fault::kNone>},
     {"correct_swap", swap_is_right<Fault::kNone>},
+    {"correct_two_passes", two_passes_are_right<Fault::kNone>},
     {"correct_shared", shared_is_right<Fault::kNone>},
     {"no_barrier_after_write", block_maximum_is_right<Fault::kNoBarrierAfterWrite>},
     {"no_barrier_before_reuse", block_maximum_is_right<Fault::kNoBarrierBeforeReuse>},
@@ -189,6 +215,7 @@ constexpr Case kCases[] = {
     {"shuffle_too_wide", vector_maximum_is_right<Fault::kShuffleTooWide>},
     {"misaligned_load", vector_maximum_is_right<Fault::kMisalignedLoad>},
     {"no_syncwarp", swap_is_right<Fault::kNoSyncwarp>},
+    {"reads_anothers_store", two_passes_are_right<Fault::kReadsAnothersStore>},
     {"shared_past_the_end", shared_is_right<Fault::kSharedPastTheEnd>},
     {"two_threads_one_address", shared_is_right<Fault::kTwoThreadsOneAddress>},
 };

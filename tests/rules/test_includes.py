@@ -10,7 +10,15 @@ import pytest
 from tree import CORE, CPP_SUFFIXES, PUBLIC, ROOT, SOURCES, files, includes, relative
 
 # Public headers that speak of formats, and those that speak of moving bytes.
-FORMATS = {"block_format.h", "wire_layout.h", "codec.h", "cuda_codec.h", "device_codec.h"}
+FORMATS = {
+    "block_format.h",
+    "wire_layout.h",
+    "codec.h",
+    "row_codec.h",
+    "cuda_codec.h",
+    "cuda_row_codec.h",
+    "device_codec.h",
+}
 HOST_BYTES = {
     "transport.h",
     "inproc.h",

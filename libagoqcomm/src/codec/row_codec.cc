@@ -5,9 +5,9 @@
 #include <type_traits>
 #include <vector>
 
-#include "agoqcomm/error.h"
 #include "codec/codec_threads.h"
 #include "codec/encoded_blocks.h"
+#include "codec/row_checks.h"
 #include "codec/row_kernels.h"
 #include "codec/single_block.h"
 
@@ -17,57 +17,6 @@ namespace {
 /// Elements worth a thread's waking up for.
 constexpr std::int64_t kLeastPart = 8192;
 constexpr int kFloat32 = static_cast<int>(DataType::kFloat32);
-
-void require(bool condition, const char* function, const std::string& what) {
-  if (condition) return;
-  throw Error(ErrorCode::kInvalidArgument, "RowCodec::" + std::string(function) + ": " + what);
-}
-
-void check_type(const char* function, DataType type) {
-  require(is_encodable(type), function,
-          "elements of type " + std::string(to_string(type)) +
-              " cannot be encoded; use float32, bfloat16 or float16");
-}
-
-void check_rounding(const char* function, const Rounding& rounding) {
-  if (!rounding.stochastic) return;
-  require(rounding.rank < 1u << 24, function, "Rounding.rank must be below 2^24");
-  require(rounding.stage < 1u << 8, function, "Rounding.stage must be below 2^8");
-  require(rounding.first_element >= 0, function, "Rounding.first_element must be 0 or more");
-}
-
-void check_pieces(const char* function, const Pieces& pieces, const void* values, DataType type) {
-  const auto ranks = static_cast<int>(pieces.encoded.size());
-  require(ranks >= 1, function, "there are no pieces to sum");
-  const bool owned = pieces.own != nullptr;
-  require(owned ? pieces.own_rank >= 0 && pieces.own_rank < ranks : pieces.own_rank == -1, function,
-          "own_rank is " + std::to_string(pieces.own_rank) +
-              "; it must be the owner's place among the " + std::to_string(ranks) +
-              " pieces, or -1 where `own` is null");
-  if (owned) check_type(function, pieces.own_type);
-  require(values == nullptr || values != pieces.own || type == pieces.own_type, function,
-          "the sum can replace the owner's piece only where both have one type");
-  for (int rank = 0; rank < ranks; ++rank) {
-    require(rank == pieces.own_rank || pieces.encoded[rank] != nullptr, function,
-            "the piece of rank " + std::to_string(rank) + " is null");
-  }
-}
-
-void check_epilogue(const char* function, RowShape shape, const void* values,
-                    const RowEpilogue& epilogue) {
-  require(values != nullptr || epilogue.normed != nullptr || epilogue.encoded.data != nullptr,
-          function, "there is no output: all of them are null");
-  require(epilogue.normed == nullptr || epilogue.norm, function,
-          "there is memory for normed rows, but no norm");
-  const EncodedRows& encoded = epilogue.encoded;
-  require(
-      encoded.data == nullptr || (encoded.first >= 0 && encoded.first + shape.rows <= encoded.rows),
-      function,
-      "rows " + std::to_string(encoded.first) + " to " +
-          std::to_string(encoded.first + shape.rows) + " do not lie within the " +
-          std::to_string(encoded.rows) + " encoded ones");
-  check_rounding(function, epilogue.rounding);
-}
 
 const RowKernels* row_kernels(CpuIsa isa) {
 #if defined(__x86_64__)
@@ -268,10 +217,10 @@ bool RowCodec::are_flat(const Pieces& pieces, RowShape shape) const {
 void RowCodec::encode(const void* values, DataType type, RowShape shape, std::byte* encoded,
                       const Rounding& rounding) const {
   const RowLayout layout(format(), shape);
-  check_type("encode", type);
-  check_rounding("encode", rounding);
+  check_row_type("RowCodec::encode", type);
+  check_row_rounding("RowCodec::encode", rounding);
   if (shape.rows == 0) return;
-  require(values != nullptr && encoded != nullptr, "encode", "a buffer is null");
+  require_row(values != nullptr && encoded != nullptr, "RowCodec::encode", "a buffer is null");
   if (is_flat(shape, encoded)) {
     return codec_.encode(values, type, shape.rows * shape.width, encoded, rounding);
   }
@@ -287,9 +236,9 @@ void RowCodec::encode(const void* values, DataType type, RowShape shape, std::by
 void RowCodec::decode(const std::byte* encoded, RowShape shape, void* values, DataType type,
                       CacheUse use) const {
   const RowLayout layout(format(), shape);
-  check_type("decode", type);
+  check_row_type("RowCodec::decode", type);
   if (shape.rows == 0) return;
-  require(values != nullptr && encoded != nullptr, "decode", "a buffer is null");
+  require_row(values != nullptr && encoded != nullptr, "RowCodec::decode", "a buffer is null");
   if (is_flat(shape, encoded)) {
     return codec_.decode(encoded, shape.rows * shape.width, values, type, use);
   }
@@ -304,13 +253,13 @@ void RowCodec::decode(const std::byte* encoded, RowShape shape, void* values, Da
 void RowCodec::sum_decode(const Pieces& pieces, RowShape shape, float factor, void* values,
                           DataType type, const RowEpilogue& epilogue) const {
   const RowLayout layout(format(), shape);
-  check_type("sum_decode", type);
+  check_row_type("RowCodec::sum_decode", type);
   if (shape.rows == 0) return;
-  check_pieces("sum_decode", pieces, values, type);
+  check_row_pieces("RowCodec::sum_decode", pieces, values, type);
   if (epilogue.empty() && are_flat(pieces, shape)) {
     return codec_.sum_decode(pieces, shape.rows * shape.width, factor, values, type);
   }
-  check_epilogue("sum_decode", shape, values, epilogue);
+  check_row_epilogue("RowCodec::sum_decode", shape, values, epilogue);
   if (const EncodedRows& to = epilogue.encoded; to.data != nullptr) {
     write_gap(to.data, RowLayout(format(), {to.rows, shape.width}));
   }
@@ -326,11 +275,11 @@ void RowCodec::sum_decode(const Pieces& pieces, RowShape shape, float factor, vo
 void RowCodec::sum_encode(const Pieces& pieces, RowShape shape, float factor, std::byte* encoded,
                           void* values, DataType type, const Rounding& rounding) const {
   const RowLayout layout(format(), shape);
-  check_type("sum_encode", type);
-  check_rounding("sum_encode", rounding);
+  check_row_type("RowCodec::sum_encode", type);
+  check_row_rounding("RowCodec::sum_encode", rounding);
   if (shape.rows == 0) return;
-  check_pieces("sum_encode", pieces, values, type);
-  require(encoded != nullptr, "sum_encode", "the buffer of encoded bytes is null");
+  check_row_pieces("RowCodec::sum_encode", pieces, values, type);
+  require_row(encoded != nullptr, "RowCodec::sum_encode", "the buffer of encoded bytes is null");
   if (is_flat(shape, encoded) && are_flat(pieces, shape)) {
     return codec_.sum_encode(pieces, shape.rows * shape.width, factor, encoded, values, type,
                              rounding);
@@ -347,15 +296,15 @@ void RowCodec::sum_encode(const Pieces& pieces, RowShape shape, float factor, st
 void RowCodec::check(DataType type, RowShape shape, const void* out,
                      const RowEpilogue& epilogue) const {
   const RowLayout layout(format(), shape);
-  check_type("apply", type);
-  if (shape.rows > 0) check_epilogue("apply", shape, out, epilogue);
+  check_row_type("RowCodec::apply", type);
+  if (shape.rows > 0) check_row_epilogue("RowCodec::apply", shape, out, epilogue);
 }
 
 void RowCodec::apply(const void* values, DataType type, RowShape shape, void* out,
                      const RowEpilogue& epilogue) const {
   check(type, shape, out, epilogue);
   if (shape.rows == 0) return;
-  require(values != nullptr, "apply", "the buffer of elements is null");
+  require_row(values != nullptr, "RowCodec::apply", "the buffer of elements is null");
   if (const EncodedRows& to = epilogue.encoded; to.data != nullptr) {
     write_gap(to.data, RowLayout(format(), {to.rows, shape.width}));
   }

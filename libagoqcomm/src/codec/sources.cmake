@@ -9,6 +9,8 @@ target_sources(agoqcomm PRIVATE
   ${CMAKE_CURRENT_LIST_DIR}/thread_count.cc
   ${CMAKE_CURRENT_LIST_DIR}/cpu_isa.cc
   ${CMAKE_CURRENT_LIST_DIR}/cuda_codec.cc
+  ${CMAKE_CURRENT_LIST_DIR}/cuda_row_codec.cc
+  ${CMAKE_CURRENT_LIST_DIR}/row_checks.cc
   ${CMAKE_CURRENT_LIST_DIR}/row_codec.cc
   ${CMAKE_CURRENT_LIST_DIR}/row_layout.cc
   ${CMAKE_CURRENT_LIST_DIR}/single_block.cc

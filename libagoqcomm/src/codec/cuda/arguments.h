@@ -86,8 +86,39 @@ struct SumArguments {
   const std::uint8_t* pieces[CudaCodec::kMaxPieces];
 };
 
+/// Rows of sums; rows of elements are sums of an owner's piece and no other.
+struct RowArguments {
+  BlockShape shape;
+  RoundingKey rounding;
+  std::int64_t rows;
+  std::int64_t first_element;
+  std::int64_t row_code_bytes;
+  std::int64_t row_scale_bytes;
+  std::int64_t scale_offset;  ///< From a piece to the scales of its rows.
+  int width;
+  float factor;
+  float epsilon;
+  int pieces_a_row;  ///< As pieces_a_segment.
+  int own_rank;      ///< As a sum's.
+  DataType own_type;
+  DataType type;  ///< Of all other elements but the weight.
+  bool has_norm;
+  bool is_stochastic;
+  const void* own;
+  const void* residual;
+  void* values;
+  const float* weight;
+  void* normed;
+  std::uint8_t* codes;  ///< Of the first encoded row, as the scales; null where none is encoded.
+  std::uint8_t* scales;
+  std::uint8_t* gap;  ///< The zero bytes between codes and scales.
+  int gap_bytes;
+  const std::uint8_t* pieces[CudaCodec::kMaxPieces];
+};
+
 static_assert(sizeof(EncodeArguments) <= kMaxArgumentBytes);
 static_assert(sizeof(DecodeArguments) <= kMaxArgumentBytes);
 static_assert(sizeof(SumArguments) <= kMaxArgumentBytes);
+static_assert(sizeof(RowArguments) <= kMaxArgumentBytes);
 
 }  // namespace agoq::cuda

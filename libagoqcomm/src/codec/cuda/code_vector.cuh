@@ -50,14 +50,22 @@ using CodeChunk =
     std::conditional_t<Format::kBits % 4 == 0, std::uint32_t,
                        std::conditional_t<Format::kBits % 2 == 0, std::uint16_t, std::uint8_t>>;
 
+/// Whether a whole vector's codes can be accessed by chunks. Buffers are aligned to 4, but a row of
+/// one may begin at any byte: kAnywhere says that `codes` lies in such a row.
+template <class Format, bool kAnywhere>
+__device__ __forceinline__ bool is_chunked(const std::uint8_t* codes, int live) {
+  if (kAnywhere && !is_aligned(codes, sizeof(CodeChunk<Format>))) return false;
+  return live == kVector;
+}
+
 /// Codes past `live` have no meaning.
-template <class Format>
+template <class Format, bool kAnywhere = false>
 __device__ __forceinline__ CodeVector<Format> load_codes(const std::uint8_t* encoded,
                                                          std::int64_t vector, int live) {
   using Chunk = CodeChunk<Format>;
   CodeVector<Format> codes;
   const std::uint8_t* from = encoded + vector * Format::kBits;
-  if (live == kVector) {
+  if (is_chunked<Format, kAnywhere>(from, live)) {
     if (Format::kBits == 8 && is_aligned(from, 8)) {
       const uint2 both = *reinterpret_cast<const uint2*>(from);
       codes.word[0] = both.x;
@@ -82,12 +90,12 @@ __device__ __forceinline__ CodeVector<Format> load_codes(const std::uint8_t* enc
 }
 
 /// Codes past `live` must be 0.
-template <class Format>
+template <class Format, bool kAnywhere = false>
 __device__ __forceinline__ void store_codes(const CodeVector<Format>& codes, std::uint8_t* encoded,
                                             std::int64_t vector, int live) {
   using Chunk = CodeChunk<Format>;
   std::uint8_t* to = encoded + vector * Format::kBits;
-  if (live == kVector) {
+  if (is_chunked<Format, kAnywhere>(to, live)) {
     if (Format::kBits == 8 && is_aligned(to, 8)) {
       *reinterpret_cast<uint2*>(to) = make_uint2(codes.word[0], codes.word[1]);
       return;

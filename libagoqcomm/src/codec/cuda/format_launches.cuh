@@ -6,6 +6,7 @@
 #include "codec/cuda/encode.cuh"
 #include "codec/cuda/format_launches.h"
 #include "codec/cuda/launch_kernel.cuh"
+#include "codec/cuda/rows.cuh"
 #include "codec/cuda/sum.cuh"
 
 namespace agoq::cuda {
@@ -55,10 +56,17 @@ int launch_sum_encode(bool stochastic, const SumArguments& arguments, const Laun
 }
 
 template <class Format>
+int launch_rows(const RowArguments& arguments, const Launch& launch) {
+  const bool is_one = arguments.shape.vectors <= kWarp;
+  return launch_kernel(is_one ? row_kernel<Format, 1> : row_kernel<Format, kMostVectors>, arguments,
+                       launch);
+}
+
+template <class Format>
 const FormatLaunches& format_launches() {
-  static constexpr FormatLaunches kLaunches = {launch_encode<Format>, launch_decode<Format>,
+  static constexpr FormatLaunches kLaunches = {launch_encode<Format>,     launch_decode<Format>,
                                                launch_accumulate<Format>, launch_sum_decode<Format>,
-                                               launch_sum_encode<Format>};
+                                               launch_sum_encode<Format>, launch_rows<Format>};
   return kLaunches;
 }
 

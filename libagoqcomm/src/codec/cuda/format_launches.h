@@ -14,6 +14,7 @@ struct FormatLaunches {
   int (*accumulate)(const DecodeArguments& arguments, const Launch& launch);
   int (*sum_decode)(const SumArguments& arguments, const Launch& launch);
   int (*sum_encode)(bool stochastic, const SumArguments& arguments, const Launch& launch);
+  int (*rows)(const RowArguments& arguments, const Launch& launch);
 };
 
 /// Instantiated in one .cu file a format, named like the format's header, so that compilers work on

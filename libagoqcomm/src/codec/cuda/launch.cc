@@ -43,4 +43,8 @@ int launch_sum_encode(ElementFormat format, bool stochastic, const SumArguments&
   return launches_of(format).sum_encode(stochastic, arguments, launch);
 }
 
+int launch_rows(ElementFormat format, const RowArguments& arguments, const Launch& launch) {
+  return launches_of(format).rows(arguments, launch);
+}
+
 }  // namespace agoq::cuda

@@ -22,6 +22,7 @@ int launch_accumulate(ElementFormat format, const DecodeArguments& arguments, co
 int launch_sum_decode(ElementFormat format, const SumArguments& arguments, const Launch& launch);
 int launch_sum_encode(ElementFormat format, bool stochastic, const SumArguments& arguments,
                       const Launch& launch);
+int launch_rows(ElementFormat format, const RowArguments& arguments, const Launch& launch);
 
 /// false in builds without CUDA, where the functions above do nothing.
 bool is_built() noexcept;

@@ -22,34 +22,39 @@ inline constexpr int kPiecesAtOnce = 4;
 template <int kVectors>
 inline constexpr int kSumBlocks = kVectors == 1 ? 3 : 2;
 
-/// Adds the pieces of all ranks to `sum`, the owner's in its place among them.
-template <class Format>
-__device__ __forceinline__ void add_pieces(const SumArguments& arguments, int segment_index,
-                                           std::int64_t vector, int live, float (&sum)[kVector]) {
-  const SumSegment& segment = arguments.segments[segment_index];
-  const int count = arguments.pieces_a_segment;
-  const std::uint8_t* const* pieces = arguments.pieces + segment_index * count;
-  const ScaleType scale_type = arguments.shape.scale_type;
-  const std::int64_t scale_at = scale_offset_of(segment.scale_offset, vector, arguments.shape);
+/// The pieces of one sum, and where a segment, or a row, lies in each.
+struct PieceList {
+  const std::uint8_t* const* encoded;
+  int count;  ///< Of encoded ones.
+  int own_rank;
+  const void* own;
+  DataType own_type;
+  ScaleType scale_type;
+  std::int64_t code_at;
+  std::int64_t scale_at;  ///< Of the vector's scale.
+};
+
+/// Adds a vector of all ranks' pieces to `sum`, the owner's in its place among them.
+template <class Format, bool kAnywhere = false>
+__device__ __forceinline__ void add_pieces(const PieceList& pieces, std::int64_t vector, int live,
+                                           float (&sum)[kVector]) {
   float own[kVector] = {};
-  if (arguments.own_rank >= 0) {
-    load_values(arguments.own_type, segment.own, vector, live, own);
-  }
+  if (pieces.own_rank >= 0) load_values(pieces.own_type, pieces.own, vector, live, own);
   const auto add_own = [&] {
 #pragma unroll
     for (int j = 0; j < kVector; ++j) sum[j] = add(sum[j], own[j]);
   };
-  for (int first = 0; first < count; first += kPiecesAtOnce) {
-    const int left = count - first;
-    const int own_at = arguments.own_rank - first;
+  for (int first = 0; first < pieces.count; first += kPiecesAtOnce) {
+    const int left = pieces.count - first;
+    const int own_at = pieces.own_rank - first;
     CodeVector<Format> codes[kPiecesAtOnce];
     float scales[kPiecesAtOnce] = {};
 #pragma unroll
     for (int i = 0; i < kPiecesAtOnce; ++i) {
       if (i >= left) break;
-      const std::uint8_t* piece = pieces[first + i];
-      codes[i] = load_codes<Format>(piece, vector, live);
-      scales[i] = load_scale_at(piece + scale_at, scale_type);
+      const std::uint8_t* piece = pieces.encoded[first + i];
+      codes[i] = load_codes<Format, kAnywhere>(piece + pieces.code_at, vector, live);
+      scales[i] = load_scale_at(piece + pieces.scale_at, pieces.scale_type);
     }
 #pragma unroll
     for (int i = 0; i < kPiecesAtOnce; ++i) {
@@ -59,34 +64,55 @@ __device__ __forceinline__ void add_pieces(const SumArguments& arguments, int se
       for (int j = 0; j < kVector; ++j) sum[j] = add(sum[j], dequantize(codes[i], j, scales[i]));
     }
   }
-  if (arguments.own_rank == count) add_own();
+  if (pieces.own_rank == pieces.count) add_own();
 }
 
-/// Sum, factor and residual of one vector; +0 past the end.
-template <class Format>
-__device__ __forceinline__ void sum_vector(const SumArguments& arguments, int segment_index,
-                                           std::int64_t vector, int live, float (&sum)[kVector]) {
-  const SumSegment& segment = arguments.segments[segment_index];
-  // -0 is what leaves the first piece as it is, a -0 of the owner's too.
+/// Factor and residual, which may be null; +0 past the end.
+__device__ __forceinline__ void finish_sum(float factor, const void* residual,
+                                           DataType residual_type, std::int64_t vector, int live,
+                                           float (&sum)[kVector]) {
+  if (factor != 1.0f) {
 #pragma unroll
-  for (int i = 0; i < kVector; ++i) sum[i] = -0.0f;
-  if (segment.start != nullptr) {
-    load_values<DataType::kFloat32>(segment.start, vector, live, sum);
+    for (int i = 0; i < kVector; ++i) sum[i] = mul(sum[i], factor);
   }
-  add_pieces<Format>(arguments, segment_index, vector, live, sum);
-  if (arguments.factor != 1.0f) {
+  if (residual != nullptr) {
+    float addend[kVector] = {};
+    load_values(residual_type, residual, vector, live, addend);
 #pragma unroll
-    for (int i = 0; i < kVector; ++i) sum[i] = mul(sum[i], arguments.factor);
-  }
-  if (segment.residual != nullptr) {
-    float residual[kVector] = {};
-    load_values(arguments.residual_type, segment.residual, vector, live, residual);
-#pragma unroll
-    for (int i = 0; i < kVector; ++i) sum[i] = add(sum[i], residual[i]);
+    for (int i = 0; i < kVector; ++i) sum[i] = add(sum[i], addend[i]);
   }
   // A piece with a NaN scale has made NaN of the elements past the end too.
 #pragma unroll
   for (int i = 0; i < kVector; ++i) sum[i] = i < live ? sum[i] : 0.0f;
+}
+
+/// What a sum starts from: -0 leaves the first piece as it is, a -0 of the owner's too.
+__device__ __forceinline__ void start_sum(float (&sum)[kVector]) {
+#pragma unroll
+  for (int i = 0; i < kVector; ++i) sum[i] = -0.0f;
+}
+
+template <class Format>
+__device__ __forceinline__ void sum_vector(const SumArguments& arguments, int segment_index,
+                                           std::int64_t vector, int live, float (&sum)[kVector]) {
+  const SumSegment& segment = arguments.segments[segment_index];
+  const int count = arguments.pieces_a_segment;
+  start_sum(sum);
+  if (segment.start != nullptr) {
+    load_values<DataType::kFloat32>(segment.start, vector, live, sum);
+  }
+  const PieceList pieces = {
+      .encoded = arguments.pieces + segment_index * count,
+      .count = count,
+      .own_rank = arguments.own_rank,
+      .own = segment.own,
+      .own_type = arguments.own_type,
+      .scale_type = arguments.shape.scale_type,
+      .code_at = 0,
+      .scale_at = scale_offset_of(segment.scale_offset, vector, arguments.shape),
+  };
+  add_pieces<Format>(pieces, vector, live, sum);
+  finish_sum(arguments.factor, segment.residual, arguments.residual_type, vector, live, sum);
 }
 
 template <class Format>

@@ -22,6 +22,7 @@ int launch_decode(ElementFormat, DataType, const DecodeArguments&, const Launch&
 int launch_accumulate(ElementFormat, const DecodeArguments&, const Launch&) { return kNotBuilt; }
 int launch_sum_decode(ElementFormat, const SumArguments&, const Launch&) { return kNotBuilt; }
 int launch_sum_encode(ElementFormat, bool, const SumArguments&, const Launch&) { return kNotBuilt; }
+int launch_rows(ElementFormat, const RowArguments&, const Launch&) { return kNotBuilt; }
 
 }  // namespace agoq::cuda
 
