@@ -23,7 +23,7 @@ import torch
 
 from agoq_comm._arrays import as_array, as_tensor, encodable_name, namespace_of, output
 from agoq_comm._cuda import caller_stream
-from agoq_comm._encoded import Encoded, StochasticRounding, core_rounding, cpu_codec, kernels
+from agoq_comm._encoded import Encoded, StochasticRounding, core_rounding, cpu_codec
 
 __all__ = [
     "Encoded",
@@ -44,6 +44,7 @@ def encode(
     block: int = 128,
     scale: str = "bf16",
     rounding: StochasticRounding | None = None,
+    out: Encoded | None = None,
     isa: str | None = None,
     stream: Any = None,
 ) -> Encoded:
@@ -61,6 +62,9 @@ def encode(
         Scale type.
     rounding : StochasticRounding, optional
         Rounds half to even by default.
+    out : Encoded, optional
+        Whose bytes are written over, of the shape of `x`. It says the format then; `format`,
+        `block` and `scale` are ignored.
     isa : {"scalar", "avx2", "avx512"}, optional
         CPU kernels to use; the result does not depend on it.
     stream : int or object, optional
@@ -70,27 +74,44 @@ def encode(
     Returns
     -------
     Encoded
-        4, 6 or 8 bits an element, as the format says, and one scale a block.
+        4, 6 or 8 bits an element, as the format says, and one scale a block; `out` itself where it
+        is given.
 
     Raises
     ------
     TypeError
         `x` has another dtype.
     ValueError
-        `x` is not dense, or the format is none there is.
+        `x` is not dense, the format is none there is, or `out` is of another shape or device.
     NotImplementedError
         `x` is on a CUDA device, and this build has no kernels for it.
     """
     with caller_stream(x, stream, namespace_of(x)) as handle:
         values = as_tensor(x, "x").detach().contiguous()
         type_name = encodable_name(values, "x")
-        codec = kernels(values.device, format, block, scale, isa, handle)
-        size = cpu_codec(format, block, scale, None).encoded_bytes(values.numel())
-        data = torch.empty(size, dtype=torch.uint8, device=values.device)
-        codec.encode(
-            values.data_ptr(), type_name, values.numel(), data.data_ptr(), core_rounding(rounding)
+        if out is None:
+            size = cpu_codec(format, block, scale, None).encoded_bytes(values.numel())
+            data = torch.empty(size, dtype=torch.uint8, device=values.device)
+            out = Encoded(data, values.shape, values.dtype, format, block, scale, namespace_of(x))
+        else:
+            _check_out(out, values.shape, values.device)
+        out.kernels(isa, handle).encode(
+            values.data_ptr(),
+            type_name,
+            values.numel(),
+            out.data.data_ptr(),
+            core_rounding(rounding),
         )
-    return Encoded(data, values.shape, values.dtype, format, block, scale, namespace_of(x))
+    return out
+
+
+def _check_out(out: Any, shape: torch.Size, device: torch.device) -> None:
+    if not isinstance(out, Encoded):
+        raise TypeError(f"out must be Encoded, not {type(out).__name__}")
+    if out.shape != shape:
+        raise ValueError(f"out has shape {tuple(out.shape)}, what is encoded {tuple(shape)}")
+    if out.data.device != device:
+        raise ValueError(f"out is on {out.data.device}, but what is encoded on {device}")
 
 
 def decode(
@@ -168,6 +189,15 @@ def _first_encoded(pieces: Sequence[Any]) -> Encoded:
     raise ValueError("pieces must hold at least one Encoded")
 
 
+def _check_alike(whose: str, one: Encoded, other: Encoded) -> None:
+    for field in ("shape", "format", "block", "scale"):
+        if getattr(one, field) != getattr(other, field):
+            raise ValueError(
+                f"{whose} must have one {field}, not {getattr(one, field)} and "
+                f"{getattr(other, field)}"
+            )
+
+
 @dataclass(frozen=True)
 class _Pieces:
     """Arguments of the core's sums, from a list in rank order."""
@@ -182,12 +212,7 @@ class _Pieces:
         encoded = [piece for piece in pieces if isinstance(piece, Encoded)]
         like = _first_encoded(pieces)
         for piece in encoded:
-            for field in ("shape", "format", "block", "scale"):
-                if getattr(piece, field) != getattr(like, field):
-                    raise ValueError(
-                        f"all pieces must have one {field}, not {getattr(like, field)} and "
-                        f"{getattr(piece, field)}"
-                    )
+            _check_alike("all pieces", like, piece)
             if piece.data.device != like.data.device:
                 raise ValueError(
                     f"all pieces must be on one device, not {like.data.device} and "
@@ -272,7 +297,8 @@ def sum_encode(
     *,
     factor: float = 1.0,
     rounding: StochasticRounding | None = None,
-    out: Any = None,
+    out: Encoded | None = None,
+    decoded: Any = None,
     isa: str | None = None,
     stream: Any = None,
 ) -> Encoded:
@@ -286,7 +312,10 @@ def sum_encode(
         The sum is multiplied by it, in fp32, before it is encoded.
     rounding : StochasticRounding, optional
         Rounds half to even by default.
-    out : array_like, optional
+    out : Encoded, optional
+        Whose bytes are written over, of the pieces' shape and format. May be one of the pieces: the
+        others are added to it then, in one pass and without other memory.
+    decoded : array_like, optional
         Receives the decoded result, in its own dtype: what every holder of the result decodes.
         Contiguous, of the pieces' shape; may be the memory of the piece that is numbers.
     isa, stream : optional
@@ -295,25 +324,37 @@ def sum_encode(
     Returns
     -------
     Encoded
-        The sum.
+        The sum; `out` itself where it is given.
+
+    Raises
+    ------
+    ValueError
+        Pieces differ in shape, format or device, `out` or `decoded` from them, or `out` overlaps a
+        part of a piece.
     """
     like = _first_encoded(pieces)
     with like.on_stream(stream) as handle:
         arguments = _Pieces.of(pieces)
-        target = None if out is None else output(out, like.shape, like.dtype, like.data.device)
-        data = torch.empty_like(like.data)
+        target = None
+        if decoded is not None:
+            target = output(decoded, like.shape, like.dtype, like.data.device, "decoded")
+        if out is None:
+            dtype = like.dtype if target is None else target.dtype
+            out = dataclasses.replace(like, data=torch.empty_like(like.data), dtype=dtype)
+        else:
+            _check_out(out, like.shape, like.data.device)
+            _check_alike("out and the pieces", out, like)
         like.kernels(isa, handle).sum_encode(
             arguments.addresses,
             *arguments.own_arguments(),
             like.numel(),
             factor,
-            data.data_ptr(),
+            out.data.data_ptr(),
             0 if target is None else target.data_ptr(),
-            "float32" if target is None else encodable_name(target, "out"),
+            "float32" if target is None else encodable_name(target, "decoded"),
             core_rounding(rounding),
         )
-    dtype = like.dtype if target is None else target.dtype
-    return dataclasses.replace(like, data=data, dtype=dtype)
+    return out
 
 
 # The name of the fused kernel in the literature: pieces are reduced and encoded in one pass.

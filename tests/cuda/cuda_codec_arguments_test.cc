@@ -111,6 +111,13 @@ TEST_F(CudaCodecArguments, OutputsReplaceInputsOfTheSameSizeOnly) {
   });
 }
 
+TEST_F(CudaCodecArguments, ASumReplacesWholePiecesOnly) {
+  expect_invalid("overlaps a part of piece 1; it may be all of a piece's memory", [&] {
+    codec_.sum_encode({pieces_, values_, kFloat32, 0}, 8, 1.0f, encoded_ + 4, nullptr, kFloat32,
+                      nullptr);
+  });
+}
+
 TEST_F(CudaCodecArguments, RoundingIsCheckedWhereItIsUsed) {
   const auto encode = [&](const Rounding& rounding) {
     codec_.encode(values_, kFloat32, 8, encoded_, nullptr, rounding);

@@ -110,6 +110,16 @@ void KernelTranscript::sum(const HostPieces& pieces, std::int64_t count, float f
     cuda_.sum_encode(on_device, count, factor, alone.data(), nullptr, type, nullptr, rounding);
     expect_equal(read(alone), expected_encoded, "sum_encode without decoded output");
   }
+  const std::size_t replaced = pieces.own_rank == 0 ? 1 : 0;
+  if (replaced == pieces.encoded.size()) return;
+  const DeviceBuffer in_place(encoded_size(count), encoded_misalignment(),
+                              pieces.encoded[replaced]);
+  device[replaced] = in_place.data();
+  Bytes expected(static_cast<std::size_t>(encoded_size(count)));
+  reference_.sum_encode(on_host, count, factor, expected.data(), nullptr, kTypes[0], rounding);
+  cuda_.sum_encode(on_device, count, factor, in_place.data(), nullptr, kTypes[0], nullptr,
+                   rounding);
+  expect_equal(read(in_place), expected, "sum_encode into a piece");
 }
 
 }  // namespace agoq::testing

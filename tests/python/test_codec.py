@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 import pytest
 import torch
@@ -73,10 +75,45 @@ def test_sums_equal_the_oracle(kind, seed, count, dtype, block, scale, ranks, ow
             for r, x in enumerate(inputs)
         ]
         assert bits(agoq_comm.sum_decode(pieces, factor=factor, isa=isa)) == bits(rounded), isa
-        out = torch.empty_like(inputs[0])
-        encoded = agoq_comm.sum_encode(pieces, factor=factor, out=out, isa=isa)
+        decoded = torch.empty_like(inputs[0])
+        encoded = agoq_comm.sum_encode(pieces, factor=factor, decoded=decoded, isa=isa)
         assert encoded.data.numpy().tobytes() == expected, isa
-        assert bits(out) == bits(agoq_comm.decode(encoded, dtype=out.dtype)), isa
+        assert bits(decoded) == bits(agoq_comm.decode(encoded, dtype=decoded.dtype)), isa
+        replaced = pieces[1 if own == 0 else 0]
+        assert agoq_comm.sum_encode(pieces, factor=factor, out=replaced, isa=isa) is replaced
+        assert replaced.data.numpy().tobytes() == expected, isa
+
+
+@pytest.mark.parametrize("element", oracle.NUMBERS)
+@pytest.mark.parametrize("dtype", some.DTYPES)
+def test_encodings_are_written_over_in_place(element, dtype):
+    old, new = (numbers("normal", seed, 1001, dtype) for seed in (1, 2))
+    kept = agoq_comm.encode(old, format=element, block=64, scale="fp32")
+    rounding = StochasticRounding(5)
+    expected = agoq_comm.sum_encode([kept, new], rounding=rounding)
+    address = kept.data.data_ptr()
+    assert agoq_comm.sum_encode([kept, new], rounding=rounding, out=kept) is kept
+    assert torch.equal(kept.data, expected.data)
+    assert agoq_comm.encode(new, out=kept) is kept
+    assert torch.equal(
+        kept.data, agoq_comm.encode(new, format=element, block=64, scale="fp32").data
+    )
+    assert kept.data.data_ptr() == address
+
+
+def test_what_an_encoding_cannot_be_written_to():
+    x = torch.randn(256)
+    piece = agoq_comm.encode(x)
+    with pytest.raises(TypeError, match="out must be Encoded, not Tensor"):
+        agoq_comm.sum_encode([piece], out=torch.empty(256))
+    with pytest.raises(ValueError, match=r"out has shape \(128,\), what is encoded \(256,\)"):
+        agoq_comm.encode(x, out=agoq_comm.encode(x[:128]))
+    with pytest.raises(ValueError, match="out and the pieces must have one block, not 64 and 128"):
+        agoq_comm.sum_encode([piece], out=agoq_comm.encode(x, block=64))
+    memory = torch.zeros(piece.nbytes + 4, dtype=torch.uint8)
+    first, second = (dataclasses.replace(piece, data=memory[i : i + piece.nbytes]) for i in (0, 4))
+    with pytest.raises(ValueError, match="overlaps a part of piece 0; it may be all of a piece's"):
+        agoq_comm.sum_encode([first, piece], out=second)
 
 
 @given(some.kinds, some.seeds, counts, some.blocks, some.scales)

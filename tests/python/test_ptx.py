@@ -12,6 +12,7 @@ import pytest
 import torch
 
 import agoq_comm
+from agoq_comm.sequence_parallel.row_blocks import RowBlocks
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tools"))
@@ -213,7 +214,7 @@ def test_sums(architecture: str, format_name: str, type_name: str, shape: ka.Sha
 
     instance = f"ELi{shape.vectors_per_lane}ELb0E"
     decoded = torch.empty(COUNT, dtype=dtype)
-    summed = agoq_comm.sum_encode(pieces, factor=1 / 3, out=decoded, isa="scalar")
+    summed = agoq_comm.sum_encode(pieces, factor=1 / 3, decoded=decoded, isa="scalar")
     target = machine.add(fresh(raw(decoded).size), 2)
     encoded = machine.add(fresh(summed.data.numel()))
     launch("sum_encode_kernel", shape.thread_blocks(COUNT), target.base, encoded.base)
@@ -250,6 +251,88 @@ def test_sum_from_a_start_with_a_residual_over_segments(architecture: str) -> No
     machine.launch(kernel, (1, len(counts)), ka.THREADS, arguments)
     for target, values_of_segment in zip(targets, expected, strict=True):
         assert_written(target, values_of_segment)
+
+
+def canonical_nan(x: torch.Tensor) -> torch.Tensor:
+    """Put the only NaN that is ever written in the place of those that torch makes."""
+    return x if x.dtype == torch.uint8 else torch.where(x.isnan(), float("nan"), x)
+
+
+def rms_factor(x: torch.Tensor, epsilon: np.float32) -> torch.Tensor:
+    """Each row's factor, in fp32 and in the contract's order of additions; a column."""
+    padded = torch.nn.functional.pad(x.float(), (0, -x.shape[1] % 1024))
+    total = torch.zeros(len(x))
+    for run in padded.split(1024, dim=1):
+        squares = [part * part for part in run.split(256, dim=1)]
+        partial = ((squares[0] + squares[1]) + squares[2]) + squares[3]
+        while partial.shape[1] > 1:
+            half = partial.shape[1] // 2
+            partial = partial[:, :half] + partial[:, half:]
+        total = total + partial[:, 0]
+    mean = (total / np.float32(x.shape[1]) + epsilon).numpy()
+    return torch.from_numpy(np.float32(1) / np.sqrt(mean))[:, None]
+
+
+# Each format with rows of whole vectors, and with rows that start at any byte.
+ROW_CASES = [
+    (name, tuple(TORCH_TYPES)[(which + odd) % 3], SHAPES[(2 * which + odd) % 3], 1152 - 61 * odd)
+    for which, name in enumerate(kernels.FORMATS)
+    for odd in (0, 1)
+]
+
+
+@architectures
+@pytest.mark.parametrize(
+    ("format_name", "type_name", "shape", "width"),
+    ROW_CASES,
+    ids=[f"{name}-{of}-{shape.block}-{width}" for name, of, shape, width in ROW_CASES],
+)
+def test_rows(
+    architecture: str, format_name: str, type_name: str, shape: ka.Shape, width: int
+) -> None:
+    """Sum, residual, norm and encoding of rows that span two runs of squares; one holds a NaN."""
+    machine = Machine(program(format_name, architecture))
+    rows, epsilon, dtype = 3, np.float32(1e-5), TORCH_TYPES[type_name]
+    codec = RowBlocks(width, format_name, shape.block, shape.scale)
+    inputs = [values(type_name, rows * width, seed).view(rows, width) for seed in range(3)]
+    inputs[2][1, 40] = float("nan")
+    residual = values(type_name, rows * width, 8).view(rows, width)
+    weight = values("float32", width, 9)
+    encoded = [codec.encode(x) for x in inputs]
+    total = torch.full((rows, width), -0.0)
+    for rank, data in enumerate(encoded):
+        piece = torch.empty(rows, width)
+        codec.decode_into(piece, data)
+        total = total + (inputs[rank].float() if rank == 1 else piece)
+    sums = (total * np.float32(0.5) + residual.float()).to(dtype)
+    normed = (sums.float() * rms_factor(sums, epsilon) * weight).to(dtype)
+    expected = (sums, normed, codec.encode(normed))
+
+    scale_bytes = -(-width // shape.block) * (2 if shape.scale == "bf16" else 4)
+    targets = [machine.add(fresh(raw(x).size)) for x in expected]
+    call = ka.Rows(
+        rows,
+        width,
+        row_code_bytes=-(-width * ka.BITS[format_name] // 8),
+        row_scale_bytes=scale_bytes,
+        scale_offset=len(encoded[0]) - rows * scale_bytes,
+        pieces=[machine.add(raw(encoded[rank])).base for rank in (0, 2)],
+        own_rank=1,
+        type=type_name,
+        factor=0.5,
+        epsilon=float(epsilon),
+        has_norm=True,
+        own=machine.add(raw(inputs[1])).base,
+        residual=machine.add(raw(residual)).base,
+        values=targets[0].base,
+        weight=machine.add(raw(weight)).base,
+        normed=targets[1].base,
+        encoded=targets[2].base,
+    )
+    kernel = machine.program.find("row_kernel", f"ELi{4 if shape.vectors_per_lane > 1 else 1}E")
+    machine.launch(kernel, (1, 1), ka.THREADS, ka.row_arguments(shape, call))
+    for target, right in zip(targets, expected, strict=True):
+        assert_written(target, canonical_nan(right))
 
 
 @pytest.mark.parametrize(

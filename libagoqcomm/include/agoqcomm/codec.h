@@ -62,8 +62,8 @@ struct Pieces {
 ///
 /// Buffers may have any alignment unless a function says otherwise. `count` is in elements. Element
 /// buffers are fp32, bf16 or fp16. Encoded buffers hold WireLayout(format, count).total_bytes()
-/// bytes and must be aligned to 4. Arguments are checked; a violation throws
-/// Error(kInvalidArgument).
+/// bytes and must be aligned to 4. What is written must not overlap what is read unless a function
+/// says so. Arguments are checked; a violation throws Error(kInvalidArgument).
 class AGOQ_API Codec {
  public:
   explicit Codec(const BlockFormat& format);
@@ -87,8 +87,8 @@ class AGOQ_API Codec {
   /// `type`. `values` may be the memory of pieces.own.
   void sum_decode(const Pieces& pieces, std::int64_t count, float factor, void* values,
                   DataType type) const;
-  /// The same sum, encoded. Where `values` is not null it receives the decoded encoded bytes, in
-  /// `type`: what every other rank will decode. `values` may be the memory of pieces.own.
+  /// The same sum, encoded; `encoded` may be all the memory of a piece. `values`, where given,
+  /// receives what every other rank will decode, in `type`; it may be the memory of pieces.own.
   void sum_encode(const Pieces& pieces, std::int64_t count, float factor, std::byte* encoded,
                   void* values, DataType type, const Rounding& rounding = {}) const;
 

@@ -8,6 +8,7 @@
 #include "codec/codec_threads.h"
 #include "codec/encoded_blocks.h"
 #include "codec/kernel_table.h"
+#include "codec/overlap.h"
 #include "codec/single_block.h"
 #include "format/formats.h"
 
@@ -75,6 +76,25 @@ void check_pieces(const char* function, const Pieces& pieces, std::int64_t count
   const bool in_place = owned && values != nullptr && values == pieces.own;
   require(!in_place || size_of(type) <= size_of(pieces.own_type), function,
           "the sum cannot replace the owner's piece where its elements are the larger ones");
+}
+
+/// Blocks are read before they are written, so that encoded bytes may replace whole pieces, which
+/// lie just as they do.
+void check_replaced(const Pieces& pieces, std::int64_t count, const std::byte* encoded,
+                    std::int64_t bytes, const void* values, DataType type) {
+  for (std::size_t rank = 0; rank < pieces.encoded.size(); ++rank) {
+    if (static_cast<int>(rank) == pieces.own_rank) continue;
+    require(!overlaps_in_part(encoded, pieces.encoded[rank], bytes), "sum_encode",
+            "the buffer of encoded bytes overlaps a part of piece " + std::to_string(rank) +
+                "; it may be all of a piece's memory, or none of it");
+  }
+  const auto bytes_of = [count](DataType of) {
+    return count * static_cast<std::int64_t>(size_of(of));
+  };
+  require(!overlaps(encoded, bytes, pieces.own, bytes_of(pieces.own_type)) &&
+              !overlaps(encoded, bytes, values, bytes_of(type)),
+          "sum_encode",
+          "the buffer of encoded bytes overlaps a buffer of elements; use memory of its own");
 }
 
 const KernelTable* find_kernels(const BlockFormat& format, CpuIsa isa) {
@@ -174,6 +194,9 @@ void Codec::encode(const void* values, DataType type, std::int64_t count, std::b
   check_rounding("encode", rounding);
   if (count == 0) return;
   const WireLayout layout(format_, count);
+  require(!overlaps(encoded, layout.total_bytes(), values,
+                    count * static_cast<std::int64_t>(size_of(type))),
+          "encode", "the buffer of encoded bytes overlaps that of elements");
   const MutableEncodedBlocks out = blocks_at(encoded, layout, format_.scale);
   const std::int64_t fast = rounding.stochastic ? 0 : count / format_.block;
   in_parts(threads_.get(), count, layout.blocks(), [&](BlockRange range) {
@@ -251,6 +274,7 @@ void Codec::sum_encode(const Pieces& pieces, std::int64_t count, float factor, s
   check_rounding("sum_encode", rounding);
   if (count == 0) return;
   const WireLayout layout(format_, count);
+  check_replaced(pieces, count, encoded, layout.total_bytes(), values, type);
   const SumOfPieces sum = sum_of(pieces, layout, format_.scale, factor);
   const MutableEncodedBlocks out = blocks_at(encoded, layout, format_.scale);
   const std::int64_t fast = rounding.stochastic ? 0 : count / format_.block;

@@ -7,6 +7,7 @@
 #include "agoqcomm/error.h"
 #include "codec/cuda/arguments.h"
 #include "codec/cuda/launch.h"
+#include "codec/overlap.h"
 
 namespace agoq {
 namespace {
@@ -95,6 +96,17 @@ void check_sum(const char* function, std::span<const DeviceSumSegment> segments,
           "own_rank is " + std::to_string(sum.own_rank) + "; it must be below the " +
               std::to_string(ranks) + " pieces, or -1");
   for (const DeviceSumSegment& segment : segments) check_sum_segment(function, segment, sum, ranks);
+}
+
+/// A block's lanes have read all of it when one of them writes: encoded bytes may replace whole
+/// pieces.
+void check_replaced(const DeviceSumSegment& segment, const DeviceSum& sum, std::int64_t bytes) {
+  for (std::size_t rank = 0; rank < segment.pieces.size(); ++rank) {
+    if (static_cast<int>(rank) == sum.own_rank) continue;
+    require(!overlaps_in_part(segment.encoded, segment.pieces[rank], bytes), "sum_encode",
+            "the buffer of encoded bytes overlaps a part of piece " + std::to_string(rank) +
+                "; it may be all of a piece's memory, or none of it");
+  }
 }
 
 void check_launch(const char* function, int error) {
@@ -320,6 +332,7 @@ void CudaCodec::sum_encode(std::span<const DeviceSumSegment> segments, const Dev
   check_sum("sum_encode", segments, sum);
   for (const DeviceSumSegment& segment : segments) {
     check_encoded("sum_encode", segment.encoded, segment.count);
+    check_replaced(segment, sum, WireLayout(format_, segment.count).total_bytes());
     check_rounding("sum_encode", rounding, segment.first_element);
   }
   Batch<cuda::SumArguments> batch(format_, max_thread_blocks_, most_sum_segments(segments), stream);

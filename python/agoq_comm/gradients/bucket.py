@@ -61,9 +61,9 @@ class Bucket:
             if self.lost is not None:
                 self._add_with_feedback(piece, where, self._view(self.lost, tile), fresh, draws)
             elif fresh:
-                where.data.copy_(self._encode(piece, draws).data)
+                codec.encode(piece, rounding=draws, out=where)
             else:
-                where.data.copy_(codec.sum_encode([where, piece], rounding=draws).data)
+                codec.sum_encode([where, piece], rounding=draws, out=where)
 
     def _add_with_feedback(
         self,
@@ -76,12 +76,11 @@ class Bucket:
         """Add what was lost before, and note what is lost now."""
         pieces = [lost, piece] if fresh else [where, lost, piece]
         total = codec.sum_decode(pieces, dtype=torch.float32)
-        encoded = self._encode(total, draws)
-        where.data.copy_(encoded.data)
-        total -= codec.decode(encoded, dtype=torch.float32)
+        codec.encode(total, rounding=draws, out=where)
+        total -= codec.decode(where, dtype=torch.float32)
         # An overflow is to be seen in the gradient, once, and not to be remembered.
         total.nan_to_num_(nan=0.0, posinf=0.0, neginf=0.0)
-        lost.data.copy_(self._encode(total, None).data)
+        codec.encode(total, out=lost)
 
     def clear(self, parameter: int) -> None:
         """Make a gradient zero: the codes and scales of zeros are zeros."""
@@ -102,8 +101,8 @@ class Bucket:
         pieces = self._wait()
         mine = self.data.new_zeros(self.layout.part_bytes)
         for tile in self.layout.of_owner(self._group.rank()):
-            summed = codec.sum_encode(self._pieces(pieces, tile), factor=factor)
-            mine[tile.offset : tile.offset + tile.nbytes].copy_(summed.data)
+            own = self._encoded(mine[tile.offset : tile.offset + tile.nbytes], tile)
+            codec.sum_encode(self._pieces(pieces, tile), factor=factor, out=own)
         self._work = all_gather_single(self.data, mine, group=self._group, async_op=True)
 
     def finish_result(self) -> None:
@@ -139,20 +138,16 @@ class Bucket:
             pieces = self._pieces(self.data, tile)
             yield tile, codec.sum_decode(pieces, factor=factor, dtype=dtype or self.layout.dtype)
 
-    def _encode(self, x: torch.Tensor, draws: StochasticRounding | None) -> Encoded:
-        f = self._format
-        return codec.encode(x, format=f.element, block=f.block, scale=f.scale, rounding=draws)
+    def _encoded(self, data: torch.Tensor, tile: Tile) -> Encoded:
+        return self._format.view(data, tile.numel, self.layout.dtype)
 
     def _view(self, data: torch.Tensor, tile: Tile) -> Encoded:
         start = tile.owner * self.layout.part_bytes + tile.offset
-        return self._format.view(data[start : start + tile.nbytes], tile.numel, self.layout.dtype)
+        return self._encoded(data[start : start + tile.nbytes], tile)
 
     def _pieces(self, received: torch.Tensor, tile: Tile) -> list[Encoded]:
         """Return all ranks' pieces of an own tile."""
         parts = received.view(self.layout.ranks, self.layout.part_bytes)
         return [
-            self._format.view(
-                part[tile.offset : tile.offset + tile.nbytes], tile.numel, self.layout.dtype
-            )
-            for part in parts
+            self._encoded(part[tile.offset : tile.offset + tile.nbytes], tile) for part in parts
         ]
