@@ -7,14 +7,14 @@
 
 namespace agoq::test {
 
-/// Takes every message that fits into one block of memory, and counts.
+/// Takes every message that fits into one block of memory and has no patience, and counts.
 class Sink final : public Inbox {
  public:
   explicit Sink(std::size_t bytes = 4096) : memory_(bytes) {}
 
   void on_call(int, std::uint32_t, const Label&) override { ++calls; }
   Placement on_message(const Incoming& message) override {
-    if (message.bytes > memory_.size()) return {};
+    if (message.bytes > memory_.size() || message.is_patient) return {};
     return {Placement::Action::kCopy, memory_.data(), 1};
   }
   void on_received(std::uint64_t) override { ++received; }

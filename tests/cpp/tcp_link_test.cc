@@ -87,6 +87,23 @@ TEST(TcpLink, FramesMayComeByteByByte) {
   EXPECT_EQ(sink.received, 1);
 }
 
+TEST(TcpLink, OfLongMessagesThatCameTogetherTheSecondIsAskedForAgain) {
+  for (const std::size_t bytes : {std::size_t{100}, std::size_t{32} << 10}) {
+    Pair pair;
+    const FrameHeader message{FrameKind::kMessage, 1, 9, bytes};
+    const auto body = pattern(bytes, 5);
+    for (int i = 0; i < 3; ++i) {
+      pair.write(&message, sizeof message);
+      pair.write(body.data(), body.size());
+    }
+    Sink sink(bytes);
+    EXPECT_TRUE(pair.near->progress(sink));
+    EXPECT_EQ(sink.received, bytes == 100 ? 3 : 1);
+    for (int i = 0; i < 2; ++i) pair.near->progress(sink);
+    EXPECT_EQ(sink.received, 3);
+  }
+}
+
 TEST(TcpLink, AGoodbyeIsNoFailure) {
   Pair pair;
   std::optional<TcpLink> peer;

@@ -31,6 +31,9 @@ struct Incoming {
   const std::byte* in_place = nullptr;
   bool may_wait_in_place = false;  ///< So may a message that nobody has posted yet.
   std::uint64_t handle = 0;        ///< For Link::give_back(), with in_place.
+  /// The link has brought others in this turn: whoever takes them may post the receive of this one,
+  /// which spares a copy, so it is worth the wait until the next.
+  bool is_patient = false;
 };
 
 /// Where the payload goes.

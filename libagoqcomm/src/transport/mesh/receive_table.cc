@@ -89,6 +89,7 @@ Placement ReceiveTable::place(const Incoming& message) {
     return {Action::kCopy, receive.pooled, id};
   }
 
+  if (message.is_patient) return {};
   std::size_t& early = early_bytes_[static_cast<std::size_t>(message.peer)];
   const bool fits = message.bytes <= early_bound_ && early <= early_bound_ - message.bytes;
   const bool keep = message.in_place != nullptr && message.may_wait_in_place;

@@ -77,7 +77,8 @@ class TcpLink final : public Link {
   std::byte* body_ = nullptr;
   std::size_t body_left_ = 0;
   std::uint64_t receive_ = 0;
-  std::uint64_t taken_ = 0;  ///< Messages received in full.
+  std::uint64_t taken_ = 0;         ///< Messages received in full.
+  std::uint64_t taken_before_ = 0;  ///< Those of earlier turns.
 };
 
 }  // namespace agoq
