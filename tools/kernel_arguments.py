@@ -121,3 +121,45 @@ def sum_arguments(
     )
     pieces = b"".join(struct.pack("<Q", address) for s in segments for address in s.pieces)
     return head + body.ljust(64 * MAX_SUM_SEGMENTS, b"\0") + pieces.ljust(8 * MAX_PIECES, b"\0")
+
+
+@dataclass(frozen=True)
+class Rows:
+    """A call on rows; addresses are 0 for what is absent."""
+
+    rows: int
+    width: int
+    row_code_bytes: int
+    row_scale_bytes: int
+    scale_offset: int
+    pieces: list[int]
+    """Encoded ones: the owner's is not among them."""
+    own_rank: int = -1
+    type: str = "float32"
+    factor: float = 1.0
+    epsilon: float = 0.0
+    has_norm: bool = False
+    own: int = 0
+    residual: int = 0
+    values: int = 0
+    weight: int = 0
+    normed: int = 0
+    encoded: int = 0
+    """Codes from here on, as many rows as the call's."""
+
+
+def row_arguments(shape: Shape, call: Rows, rounding: Rounding | None = None) -> bytes:
+    """RowArguments."""
+    rounding = rounding or Rounding()
+    code_bytes = call.rows * call.row_code_bytes
+    places = [call.encoded + offset for offset in (0, call.scale_offset, code_bytes)]
+    head = shape.pack() + bytes(4) + rounding.pack()
+    head += struct.pack("<qqqq", call.rows, 0, call.row_code_bytes, call.row_scale_bytes)
+    head += struct.pack("<qiff", call.scale_offset, call.width, call.factor, call.epsilon)
+    types = (TYPES[call.type], TYPES[call.type], call.has_norm, rounding.stochastic)
+    head += struct.pack("<iiBB??", len(call.pieces), call.own_rank, *types)
+    head += struct.pack("<QQQQQ", call.own, call.residual, call.values, call.weight, call.normed)
+    head += struct.pack("<QQQ", *(places if call.encoded else (0, 0, 0)))
+    head += struct.pack("<i4x", call.scale_offset - code_bytes if call.encoded else 0)
+    pieces = b"".join(struct.pack("<Q", address) for address in call.pieces)
+    return head + pieces.ljust(8 * MAX_PIECES, b"\0")

@@ -36,7 +36,7 @@ COPIED_BYTES_PER_SECOND = 4.3e12
 FORBIDDEN = {
     "fused arithmetic": re.compile(r"\b(?:fma|mad)\.[\w.]*f(?:16|32|64)"),
     "flushing or approximate arithmetic": re.compile(r"\.(?:ftz|approx|full|sat)\b"),
-    "arithmetic that does not state its rounding": re.compile(r"\b(?:add|sub|mul|div)\.f32"),
+    "arithmetic that does not state its rounding": re.compile(r"\b(?:add|sub|mul|div|sqrt)\.f32"),
     "local memory": re.compile(r"\.local\b"),
     "shared memory": re.compile(r"\.shared\b"),
 }
@@ -44,9 +44,11 @@ FORBIDDEN = {
 # to floating-point ones takes more.
 BOUND_BY_INSTRUCTIONS = {
     *(f"{name} sum of 8, bf16" for name in ("fp4", "e2m3", "int4", "int6")),
+    *(f"{name} rows of 8, bf16" for name in ("fp4", "e2m3", "int4", "int6")),
     *(f"{name} encode bf16" for name in ("fp4", "e2m3")),
 }
 ELEMENTS = 8192
+WIDTH = 1024
 SCALE_BYTES = 2 / 128
 RANKS = 8
 
@@ -66,14 +68,15 @@ def issue_slots(kind: str) -> int:
     """What a PTX instruction costs, in full-rate instructions of the device, about.
 
     Moves and conversions between integers become parts of other instructions, as a rule. A
-    conversion between an integer and a float runs at half rate. A division is a short program.
+    conversion between an integer and a float runs at half rate. A division is a short program,
+    and so is a root.
     """
     name, *modifiers = kind.split(".")
     if name in ("mov", "cvta"):
         return 0
     if name == "cvt":
         return 0 if not any(modifier[0] in "fb" for modifier in modifiers) else 2
-    return 10 if name == "div" else 1
+    return 10 if name in ("div", "sqrt") else 1
 
 
 def entry_text(text: str, name: str) -> str:
@@ -171,6 +174,31 @@ class Meter:
 
         return self.run(("sum_encode_kernel", "ELi1ELb0E"), arguments)
 
+    def rows(self, ranks: int) -> float:
+        """The same pieces, a residual and a norm to bf16 before and after it, and encoded rows."""
+
+        def arguments(machine: Machine) -> bytes:
+            narrow = [machine.add(np.zeros(ELEMENTS, np.uint16)).base for _ in range(4)]
+            call = ka.Rows(
+                *(ELEMENTS // WIDTH, WIDTH),
+                *(self.code_bytes * WIDTH // ELEMENTS, int(WIDTH * SCALE_BYTES), self.code_bytes),
+                pieces=[machine.add(self.encoded).base for _ in range(1, ranks)],
+                own_rank=0,
+                type="bfloat16",
+                factor=1 / ranks,
+                epsilon=1e-5,
+                has_norm=True,
+                own=narrow[0],
+                residual=narrow[1],
+                values=narrow[2],
+                weight=machine.add(np.zeros(WIDTH, np.float32)).base,
+                normed=narrow[3],
+                encoded=machine.add(self.encoded).base,
+            )
+            return ka.row_arguments(self.shape, call)
+
+        return self.run(("row_kernel", "ELi1E"), arguments)
+
 
 def instruction_facts(format_name: str, architecture: str) -> dict[str, dict[str, float]]:
     """Instructions an element, and how many the memory's time allows."""
@@ -183,6 +211,8 @@ def instruction_facts(format_name: str, architecture: str) -> dict[str, dict[str
         "decode fp32": (meter.decode("float32"), 4 + code),
         "decode_accumulate": (meter.accumulate(), 8 + code),
         f"sum of {RANKS}, bf16": (meter.sum(RANKS), 2 + (RANKS - 1) * code + code + 2),
+        # The second look at a row, and the weight, are in cache.
+        f"rows of {RANKS}, bf16": (meter.rows(RANKS), 2 + (RANKS - 1) * code + 2 + 2 + 2 + code),
     }
     return {
         f"{format_name} {name}": {

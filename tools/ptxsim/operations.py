@@ -51,6 +51,13 @@ def _divide(instruction: Instruction, x: Array, y: Array) -> Array:
     return as_device(x / y)
 
 
+def _square_root(instruction: Instruction, x: Array) -> Array:
+    if instruction.type != "f32":
+        raise UnsupportedError(str(instruction))
+    with np.errstate(invalid="ignore"):
+        return as_device(np.sqrt(x))
+
+
 def _negate(instruction: Instruction, x: Array) -> Array:
     if instruction.type == "f32":
         return (x.view(np.uint32) ^ np.uint32(1 << 31)).view(np.float32)
@@ -197,6 +204,7 @@ OPERATIONS: dict[str, Operation] = {
     "mul": _multiply,
     "mad": _multiply_add,
     "div": _divide,
+    "sqrt": _square_root,
     "neg": _negate,
     "min": _extreme(np.minimum),
     "max": _extreme(np.maximum),
@@ -235,7 +243,7 @@ SOURCE_TYPES: dict[str, Callable[[Instruction], tuple[str, ...]]] = {
 }
 
 # fp32 instructions say how they round; without it nvcc would be free to fuse them.
-_ROUNDED = {"add", "sub", "mul", "div"}
+_ROUNDED = {"add", "sub", "mul", "div", "sqrt"}
 _INEXACT = {"approx", "ftz", "full", "sat"}
 
 
