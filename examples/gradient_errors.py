@@ -25,7 +25,7 @@ import agoq_comm
 from agoq_comm import StochasticRounding
 from launch import ROOT
 from llama_model import Llama, LlamaConfig, next_token_loss
-from parallel_steps import all_reduce_sum, ring_sum
+from parallel_steps import all_reduce_sum, reduce_scatter_sum, ring_all_reduce
 from stdlib_corpus import batches, load_corpus, windows
 from three_seeds import replace_table
 
@@ -92,14 +92,6 @@ def add_in_int8(pieces: list[torch.Tensor]) -> torch.Tensor:
     return codes * steps
 
 
-# --- pieces of several ranks ------------------------------------------------------------------
-
-
-def reduce_stored(pieces: list[torch.Tensor]) -> torch.Tensor:
-    """The same without the second encoding: what a rank's shard is of, with ZeRO-1."""
-    return agoq_comm.sum_decode([agoq_comm.encode(p) for p in pieces])
-
-
 ACCUMULATION: dict[str, Sum] = {
     "fp32 (QuantizedGradients)": add_in_fp32,
     "fp32, stochastic rounding": add_stochastically,
@@ -108,8 +100,8 @@ ACCUMULATION: dict[str, Sum] = {
 }
 REDUCTION: dict[str, Sum] = {
     "all-reduce": all_reduce_sum,
-    "reduce-scatter": reduce_stored,
-    "control: ring, encoded at each hop": ring_sum,
+    "reduce-scatter": reduce_scatter_sum,
+    "control: ring, encoded at each hop": ring_all_reduce,
 }
 
 

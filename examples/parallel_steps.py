@@ -1,7 +1,8 @@
 """Ways from micro-batches to an optimizer step, for train_parallel_llama.py to compare.
 
 Each is told of micro-batches by `micro_batch`, a context for their backward passes, and clips and
-steps in `finish`. `errors_of_sums` tells what it measured of its sums beside, if anything.
+steps in `finish`. `windows` is how many windows of a micro-batch it wants in a backward pass, all
+where it is None. `errors_of_sums` tells what it measured of its sums beside, if anything.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import math
 import statistics
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from typing import ClassVar
+from functools import partial
 
 import torch
 import torch.distributed as dist
@@ -23,6 +24,8 @@ from agoq_comm.gradients import ChunkedOptimizer, GradientClipping, QuantizedGra
 
 class ExactStep:
     """Gradients accumulate in fp32 and are averaged exactly: the baseline."""
+
+    windows: int | None = None
 
     def __init__(
         self,
@@ -70,6 +73,8 @@ class ExactStep:
 
 class EncodedStep:
     """Gradients live in 8 bits from the backward pass to the optimizer."""
+
+    windows = None
 
     def __init__(
         self,
@@ -134,29 +139,45 @@ class NarrowStep(ExactStep):
         super().finish()
 
 
-def ring_sum(pieces: Sequence[torch.Tensor]) -> torch.Tensor:
-    """Sum as a ring does whose members each decode, add their piece and encode the partial sum."""
+def ring_reduce_scatter(pieces: Sequence[torch.Tensor], format: str = "int8") -> torch.Tensor:
+    """Sum as a ring does whose members each decode, add their piece and encode the partial sum.
+
+    The last member is the owner of the sum, which keeps it in fp32.
+    """
     total = pieces[0]
     for piece in pieces[1:]:
-        total = agoq_comm.decode(agoq_comm.encode(total)) + piece
-    return agoq_comm.decode(agoq_comm.encode(total))
+        total = agoq_comm.decode(agoq_comm.encode(total, format=format)) + piece
+    return total
 
 
-def all_reduce_sum(pieces: Sequence[torch.Tensor]) -> torch.Tensor:
+def ring_all_reduce(pieces: Sequence[torch.Tensor], format: str = "int8") -> torch.Tensor:
+    """Sum round the same ring, whose owner encodes the sum for all."""
+    total = ring_reduce_scatter(pieces, format)
+    return agoq_comm.decode(agoq_comm.encode(total, format=format))
+
+
+def reduce_scatter_sum(pieces: Sequence[torch.Tensor], format: str = "int8") -> torch.Tensor:
+    """Sum as this library's reduce-scatter does: pieces are encoded once, their sum is fp32."""
+    return agoq_comm.sum_decode([agoq_comm.encode(piece, format=format) for piece in pieces])
+
+
+def all_reduce_sum(pieces: Sequence[torch.Tensor], format: str = "int8") -> torch.Tensor:
     """Sum as this library's all-reduce does: pieces are encoded once, and so is their fp32 sum."""
-    encoded = [agoq_comm.encode(piece) for piece in pieces]
+    encoded = [agoq_comm.encode(piece, format=format) for piece in pieces]
     return agoq_comm.decode(agoq_comm.sum_encode(encoded))
 
 
-class RingStep(ExactStep):
-    """A control: gradients are reduced by a ring that encodes the partial sum at each hop.
+Sum = Callable[[Sequence[torch.Tensor], str], torch.Tensor]
 
-    So that it is a ring of many, each micro-batch of each replica is a member: what as many
-    replicas with one micro-batch each would compute. Pieces travel exactly to where that is done.
-    The error of the ring's sums is measured beside that of an all-reduce of the same pieces.
+
+class ManyRanksStep(ExactStep):
+    """Gradients are reduced as many ranks would: each window of each replica is one of them.
+
+    Their gradients travel exactly to where that is computed. The first of `ways` makes the step;
+    the errors of all are measured.
     """
 
-    WAYS: ClassVar = {"ring": ring_sum, "all-reduce": all_reduce_sum}
+    windows = 1
 
     def __init__(
         self,
@@ -164,10 +185,15 @@ class RingStep(ExactStep):
         optimizer: torch.optim.Optimizer,
         replicas: dist.ProcessGroup,
         clipping: GradientClipping,
+        *,
+        ways: dict[str, Sum],
+        format: str,
     ) -> None:
         super().__init__(model, optimizer, replicas, clipping)
+        self._ways = ways
+        self._format = format
         self._pieces: dict[torch.Tensor, list[torch.Tensor]] = {p: [] for p in self._parameters}
-        self._errors: dict[str, list[float]] = {way: [] for way in self.WAYS}
+        self._errors: dict[str, list[float]] = {name: [] for name in ways}
         for parameter in self._parameters:
             parameter.register_post_accumulate_grad_hook(self._take)
 
@@ -176,9 +202,9 @@ class RingStep(ExactStep):
         parameter.grad = None
 
     def average(self) -> None:
-        """Send each parameter's pieces round the ring."""
+        """Sum each parameter's pieces."""
         size = self._replicas.size()
-        square, lost = 0.0, dict.fromkeys(self.WAYS, 0.0)
+        square, lost = 0.0, dict.fromkeys(self._ways, 0.0)
         for parameter, own in self._pieces.items():
             mine = torch.stack(own)
             own.clear()
@@ -187,10 +213,10 @@ class RingStep(ExactStep):
             pieces = torch.cat(everyones)
             exact = pieces.double().sum(0)
             square += exact.square().sum().item()
-            for name, way in self.WAYS.items():
-                total = way(list(pieces))
+            for name, way in self._ways.items():
+                total = way(list(pieces), self._format)
                 lost[name] += (total - exact).square().sum().item()
-                if name == "ring":
+                if parameter.grad is None:
                     parameter.grad = (total / size).view(parameter.shape)
         for name, squares in lost.items():
             self._errors[name].append(math.sqrt(squares / square))
@@ -204,5 +230,17 @@ STEPS: dict[str, Callable[..., ExactStep | EncodedStep]] = {
     "exact": ExactStep,
     "encoded": EncodedStep,
     "narrow": NarrowStep,
-    "ring": RingStep,
+    "ring": partial(
+        ManyRanksStep,
+        ways={"ring": ring_all_reduce, "all-reduce": all_reduce_sum},
+        format="int8",
+    ),
+    "reduce-scatter-fp4": partial(
+        ManyRanksStep, ways={"reduce-scatter": reduce_scatter_sum}, format="fp4"
+    ),
+    "ring-fp4": partial(
+        ManyRanksStep,
+        ways={"ring": ring_reduce_scatter, "reduce-scatter": reduce_scatter_sum},
+        format="fp4",
+    ),
 }

@@ -40,6 +40,8 @@ VARIANTS = {
     "both": (sp.QuantizationPolicy(), "encoded"),
     "narrow-sums": (sp.EXACT, "narrow"),
     "ring": (sp.EXACT, "ring"),
+    "reduce-scatter-fp4": (sp.EXACT, "reduce-scatter-fp4"),
+    "ring-fp4": (sp.EXACT, "ring-fp4"),
 }
 
 
@@ -68,6 +70,11 @@ class ParallelConfig:
         schedule = TrainConfig("", self.steps, 0, 0, self.learning_rate, 0, 0, 0)
         return schedule.rate(step)
 
+    def file_name(self) -> str:
+        """Name the file of this run's result."""
+        size = f"{self.steps}x{self.micro_batches}x{self.batch}x{self.length}"
+        return f"{self.variant}-{self.seed}-{size}.json"
+
 
 def parse_arguments() -> argparse.Namespace:
     """Read the command line."""
@@ -81,7 +88,9 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--learning-rate", type=float, default=1e-3)
     parser.add_argument("--evaluate-every", type=int, default=30)
     parser.add_argument("--validation-rows", type=int, default=256)
-    parser.add_argument("--json", type=Path, help="where rank 0 writes the results")
+    parser.add_argument(
+        "--runs", type=Path, help="folder of results, one file a run; what is there is not made"
+    )
     return parser.parse_args()
 
 
@@ -149,10 +158,13 @@ def train(config: ParallelConfig) -> dict[str, Any]:
             group["lr"] = config.rate(step - 1)
         total = 0.0
         for index in range(config.micro_batches):
+            rows = next(stream)
             with stepper.micro_batch(last=index == config.micro_batches - 1):
-                loss = next_token_loss(model, next(stream)) / config.micro_batches
-                loss.backward()
-            total += loss.item()
+                for part in rows.split(stepper.windows or config.batch):
+                    share = len(part) / len(rows) / config.micro_batches
+                    loss = next_token_loss(model, part) * share
+                    loss.backward()
+                    total += loss.item()
         stepper.finish()
         losses.append(total)
         if step % config.evaluate_every == 0 or step == config.steps:
@@ -180,25 +192,28 @@ def train(config: ParallelConfig) -> dict[str, Any]:
 def main() -> None:
     """Join the group, train, and write the result on rank 0."""
     arguments = parse_arguments()
-    given = {k: v for k, v in vars(arguments).items() if k not in ("variants", "seeds", "json")}
+    given = {k: v for k, v in vars(arguments).items() if k not in ("variants", "seeds", "runs")}
     torch.set_num_threads(
         max(1, len(os.sched_getaffinity(0)) // int(os.environ.get("LOCAL_WORLD_SIZE", "1")))
     )
     dist.init_process_group("agoq")
     try:
-        results = []
         for seed, variant in itertools.product(arguments.seeds, arguments.variants):
-            result = train(ParallelConfig(variant=variant, seed=seed, **given))
-            results.append(result)
-            if dist.get_rank() == 0:
-                print(
-                    f"  {variant}, seed {seed}: validation loss {result['validation_loss']:.4f} "
-                    f"after {arguments.steps} steps in {result['total_seconds']:.1f} s",
-                    flush=True,
-                )
-        if dist.get_rank() == 0 and arguments.json is not None:
-            arguments.json.parent.mkdir(parents=True, exist_ok=True)
-            arguments.json.write_text(json.dumps(results, indent=1) + "\n")
+            config = ParallelConfig(variant=variant, seed=seed, **given)
+            path = arguments.runs and arguments.runs / config.file_name()
+            if path and path.exists():
+                continue
+            result = train(config)
+            if dist.get_rank() != 0:
+                continue
+            print(
+                f"  {variant}, seed {seed}: validation loss {result['validation_loss']:.4f} "
+                f"after {arguments.steps} steps in {result['total_seconds']:.1f} s",
+                flush=True,
+            )
+            if path:
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_text(json.dumps(result))
     finally:
         dist.destroy_process_group()
 

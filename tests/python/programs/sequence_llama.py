@@ -69,6 +69,12 @@ def every_variant_trains(me: Rank) -> None:
         assert [step for step, _ in result["validation_curve"]] == [0, 3]
         counters = result["sent_between_model_ranks"].values()
         sent[variant] = sum(each["wire_bytes"] for each in counters)
+        errors = result["errors_of_sums"]
+        assert ("ring" in variant or "reduce" in variant) == bool(errors), variant
+        if errors:
+            # Eight windows are eight ranks.
+            least = min(errors.values())
+            assert 0.001 < least < errors.get("ring", 0.5) <= 0.5, errors
     sp.set_default_policy(sp.QuantizationPolicy())
     # Logits and norms' gradients travel exactly in all of them.
     assert sent["activations"] == sent["both"] < 0.8 * sent["exact"], sent
