@@ -84,14 +84,13 @@ def device(monkeypatch: pytest.MonkeyPatch) -> Device:
     monkeypatch.setattr(_cuda, "_wait_for", device.wait_for)
     monkeypatch.setattr(_cuda, "_from_interface", device.from_interface)
     monkeypatch.setattr(_C, "CudaCodec", device.codec)
-    real = agoq_comm.codec.kernels
+    real = agoq_comm._encoded.kernels
 
     def kernels(where, format, block, scale, isa, stream):
         if stream:
             where = SimpleNamespace(type="cuda")
         return real(where, format, block, scale, isa, stream)
 
-    monkeypatch.setattr(agoq_comm.codec, "kernels", kernels)
     monkeypatch.setattr(agoq_comm._encoded, "kernels", kernels)
     return device
 
