@@ -87,12 +87,31 @@ struct Avx2 {
       _mm_stream_si128(static_cast<__m128i*>(to), bfloat16(x));
     }
   }
+  /// Both, one behind the other.
+  template <DataType kType, bool kStreamed>
+  AGOQ_INLINE void store_two(void* to, Vector first, Vector second) {
+    if constexpr (kType == DataType::kBfloat16) {
+      // Packing works within 128-bit lanes.
+      const __m256i mixed = _mm256_packus_epi32(upper_halves(first), upper_halves(second));
+      const __m256i both = _mm256_permute4x64_epi64(mixed, 0xd8);
+      if constexpr (kStreamed) return _mm256_stream_si256(static_cast<__m256i*>(to), both);
+      _mm256_storeu_si256(static_cast<__m256i*>(to), both);
+    } else {
+      void* const behind = static_cast<char*>(to) + (kType == DataType::kFloat32 ? 32 : 16);
+      kStreamed ? stream<kType>(to, first) : store<kType>(to, first);
+      kStreamed ? stream<kType>(behind, second) : store<kType>(behind, second);
+    }
+  }
   AGOQ_INLINE __m128i bfloat16(Vector x) {
+    const __m256i halves = upper_halves(x);
+    return _mm_packus_epi32(_mm256_castsi256_si128(halves), _mm256_extracti128_si256(halves, 1));
+  }
+  /// Rounded to bfloat16, in the low bits.
+  AGOQ_INLINE __m256i upper_halves(Vector x) {
     const __m256i u = _mm256_castps_si256(x);
     const __m256i odd = _mm256_and_si256(_mm256_srli_epi32(u, 16), _mm256_set1_epi32(1));
     const __m256i half = _mm256_add_epi32(odd, _mm256_set1_epi32(0x7fff));
-    const __m256i rounded = _mm256_srli_epi32(_mm256_add_epi32(u, half), 16);
-    return _mm_packus_epi32(_mm256_castsi256_si128(rounded), _mm256_extracti128_si256(rounded, 1));
+    return _mm256_srli_epi32(_mm256_add_epi32(u, half), 16);
   }
 };
 

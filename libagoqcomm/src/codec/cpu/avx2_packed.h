@@ -1,4 +1,4 @@
-// Packed codes of four and six bits on AVX2, 8 or 32 of them at a time.
+// Packed codes of four and six bits on AVX2: nibbles are loaded by 8, all else is by 32.
 //
 // Include it into files compiled for one ISA only, as block_kernels.h.
 #pragma once
@@ -24,20 +24,22 @@ AGOQ_INLINE __m256i first_bits_of_nibbles() {
   return _mm256_setr_epi32(0, 4, 8, 12, 16, 20, 24, 28);
 }
 
-/// 8 codes of six bits, each from the bit of its lane on that first_bits_of_six() says. What lies
-/// around them is not theirs.
-AGOQ_INLINE __m256i load_six_bits(const std::uint8_t* codes) {
-  int word;
-  std::int16_t rest;
-  std::memcpy(&word, codes, 4);
-  std::memcpy(&rest, codes + 4, 2);
-  const __m128i six_bytes = _mm_insert_epi16(_mm_cvtsi32_si128(word), rest, 2);
-  // The two bytes that hold code i.
-  const __m256i bytes_of_code = _mm256_setr_epi32(0x80800100, 0x80800100, 0x80800201, 0x80800302,
-                                                  0x80800403, 0x80800403, 0x80800504, 0x80800605);
-  return _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(six_bytes), bytes_of_code);
+/// 32 codes of six bits, each in the highest bits of its 16. What lies below them is not theirs.
+AGOQ_INLINE void load_six_bits(const std::uint8_t* codes, __m256i (&words)[2]) {
+  // Of 16 codes, the two bytes that hold code i, and the factor that moves it to the top.
+  const __m256i bytes_of_code =
+      _mm256_setr_epi8(0, 1, 0, 1, 1, 2, 2, 2, 3, 4, 3, 4, 4, 5, 5, 5,  //
+                       6, 7, 6, 7, 7, 8, 8, 8, 9, 10, 9, 10, 10, 11, 11, 11);
+  const __m256i to_top = _mm256_set1_epi64x(0x0100'0040'0010'0400);
+  // Both of 16 bytes, as are loaded into both halves of a register at once.
+  for (int i = 0; i < 2; ++i) {
+    const __m256i bytes = _mm256_broadcastsi128_si256(
+        _mm_loadu_si128(reinterpret_cast<const __m128i*>(codes + 8 * i)));
+    const __m256i places =
+        _mm256_add_epi8(bytes_of_code, _mm256_set1_epi8(static_cast<char>(4 * i)));
+    words[i] = _mm256_mullo_epi16(_mm256_shuffle_epi8(bytes, places), to_top);
+  }
 }
-AGOQ_INLINE __m256i first_bits_of_six() { return _mm256_setr_epi32(0, 6, 4, 2, 0, 6, 4, 2); }
 
 /// Integers of a group's lanes as bytes, in order.
 AGOQ_INLINE __m256i to_bytes(const __m256i (&group)[4]) {

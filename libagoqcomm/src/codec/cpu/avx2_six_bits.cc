@@ -21,26 +21,33 @@ struct SixBits : Base {
 
 template <>
 struct Element<E2m3> : SixBits<E2m3, FloatCodes<3>> {
-  AGOQ_INLINE __m256 load(const std::uint8_t* codes) {
-    // Mantissa times step plus base, both of which the sign and the exponent pick.
-    const __m256 bases = _mm256_setr_ps(0.0f, 1.0f, 2.0f, 4.0f, -0.0f, -1.0f, -2.0f, -4.0f);
-    const __m256 steps = _mm256_setr_ps(0.125f, 0.125f, 0.25f, 0.5f,  //
-                                        -0.125f, -0.125f, -0.25f, -0.5f);
-    const __m256i code = _mm256_srlv_epi32(load_six_bits(codes), first_bits_of_six());
-    const __m256i binade = _mm256_srli_epi32(code, 3);
-    const __m256 mantissa = _mm256_cvtepi32_ps(_mm256_and_si256(code, _mm256_set1_epi32(7)));
-    return _mm256_fmadd_ps(mantissa, _mm256_permutevar8x32_ps(steps, binade),
-                           _mm256_permutevar8x32_ps(bases, binade));
+  AGOQ_INLINE void load_group(const std::uint8_t* codes, __m256 (&numbers)[4]) {
+    __m256i words[2];
+    load_six_bits(codes, words);
+    const __m256 unit = _mm256_set1_ps(0x1p14f);
+    for (int i = 0; i < 2; ++i) {
+      // A half with the code's sign, as the lowest exponent bits and the highest of the mantissa
+      // the rest of it: 2^-14 of the number, subnormal halves too, which no mode flushes.
+      const __m256i half = _mm256_and_si256(_mm256_srai_epi16(words[i], 3),
+                                            _mm256_set1_epi16(static_cast<short>(0x8f80)));
+      numbers[2 * i] = _mm256_mul_ps(_mm256_cvtph_ps(_mm256_castsi256_si128(half)), unit);
+      numbers[2 * i + 1] = _mm256_mul_ps(_mm256_cvtph_ps(_mm256_extracti128_si256(half, 1)), unit);
+    }
   }
 };
 
 template <>
 struct Element<Int6> : SixBits<Int6, IntegerCodes> {
-  AGOQ_INLINE __m256 load(const std::uint8_t* codes) {
-    // The sign to the top, then down again with the rest behind it.
-    const __m256i below_top = _mm256_sub_epi32(_mm256_set1_epi32(26), first_bits_of_six());
-    const __m256i top = _mm256_sllv_epi32(load_six_bits(codes), below_top);
-    return _mm256_cvtepi32_ps(_mm256_srai_epi32(top, 26));
+  AGOQ_INLINE void load_group(const std::uint8_t* codes, __m256 (&numbers)[4]) {
+    __m256i words[2];
+    load_six_bits(codes, words);
+    for (int i = 0; i < 2; ++i) {
+      const __m256i integers = _mm256_srai_epi16(words[i], 10);
+      const __m128i low = _mm256_castsi256_si128(integers);
+      const __m128i high = _mm256_extracti128_si256(integers, 1);
+      numbers[2 * i] = _mm256_cvtepi32_ps(_mm256_cvtepi16_epi32(low));
+      numbers[2 * i + 1] = _mm256_cvtepi32_ps(_mm256_cvtepi16_epi32(high));
+    }
   }
 };
 

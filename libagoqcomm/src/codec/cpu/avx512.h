@@ -87,12 +87,34 @@ struct Avx512 {
       _mm256_stream_si256(static_cast<__m256i*>(to), bfloat16(x));
     }
   }
-  AGOQ_INLINE __m256i bfloat16(Vector x) {
+  /// Both, one behind the other.
+  template <DataType kType, bool kStreamed>
+  AGOQ_INLINE void store_two(void* to, Vector first, Vector second) {
+    if constexpr (kType == DataType::kBfloat16) {
+      // Packing works within 128-bit lanes.
+      const __m512i mixed = _mm512_packus_epi32(upper_halves(first), upper_halves(second));
+      const __m512i order = _mm512_setr_epi64(0, 2, 4, 6, 1, 3, 5, 7);
+      const __m512i both = _mm512_permutexvar_epi64(order, mixed);
+      if constexpr (kStreamed) {
+        _mm256_stream_si256(static_cast<__m256i*>(to), _mm512_castsi512_si256(both));
+        _mm256_stream_si256(static_cast<__m256i*>(to) + 1, _mm512_extracti64x4_epi64(both, 1));
+      } else {
+        _mm512_storeu_si512(to, both);
+      }
+    } else {
+      void* const behind = static_cast<char*>(to) + (kType == DataType::kFloat32 ? 64 : 32);
+      kStreamed ? stream<kType>(to, first) : store<kType>(to, first);
+      kStreamed ? stream<kType>(behind, second) : store<kType>(behind, second);
+    }
+  }
+  AGOQ_INLINE __m256i bfloat16(Vector x) { return _mm512_cvtepi32_epi16(upper_halves(x)); }
+  /// Rounded to bfloat16, in the low bits.
+  AGOQ_INLINE __m512i upper_halves(Vector x) {
     const __m512i u = _mm512_castps_si512(x);
     const __mmask16 odd = _mm512_test_epi32_mask(u, _mm512_set1_epi32(0x10000));
     const __m512i half = _mm512_add_epi32(u, _mm512_set1_epi32(0x7fff));
     const __m512i rounded = _mm512_mask_add_epi32(half, odd, half, _mm512_set1_epi32(1));
-    return _mm512_cvtepi32_epi16(_mm512_srli_epi32(rounded, 16));
+    return _mm512_srli_epi32(rounded, 16);
   }
 };
 

@@ -2,14 +2,15 @@
 // in the vector operations.
 //
 //   Isa:      Vector (fp32), kLanes, kBytes of a register, load<type>, store<type>, stream<type>,
-//             broadcast, add, mul, multiply_add, canonical, has_nan of two; Magnitude with
-//             zero_magnitude, max_magnitude of a Vector, max_raw<type> of a register of the
-//             caller's elements, and fold<type>, which leaves four lanes that hold the fp32
-//             magnitudes' largest
+//             store_two<type, streamed>, broadcast, add, mul, multiply_add, canonical, has_nan of
+//             two; Magnitude with zero_magnitude, max_magnitude of a Vector, max_raw<type> of a
+//             register of the caller's elements, and fold<type>, which leaves four lanes that hold
+//             the fp32 magnitudes' largest
 //   Element:  kBits, kMax, Codes (kLanes codes in a register), quantize, numbers (that codes stand
 //             for, before the scale), load of packed codes as numbers, store of a group of 4
 //             registers, or of a block's 2; kCompact, for loops that are unrolled less and sums
-//             that are not inlined, which takes the compiler less than half the time
+//             that are not inlined, which takes the compiler less than half the time; where it is
+//             cheaper, load_group of a group's codes instead of load
 //
 // Encoders take four blocks at a time: first the magnitudes of all four, then their scales at once,
 // then the codes. The elements are read again for that, from L1, which costs less than to wait for
@@ -25,13 +26,11 @@
 #include <cstdint>
 #include <cstring>
 
+#include "codec/cpu/code_groups.h"
 #include "codec/cpu/four_scales.h"
 #include "codec/cpu/prefetch_pages.h"
 #include "codec/kernel_table.h"
 #include "format/scale.h"
-
-#define AGOQ_UNROLL _Pragma("GCC unroll 16")
-#define AGOQ_INLINE static inline __attribute__((always_inline))
 
 namespace agoq {
 
@@ -52,6 +51,8 @@ struct BlockKernels {
   /// Vectors, and groups of them, in the body of a loop.
   static constexpr int kSpan = Element::kCompact ? kGroup : std::min(kVectors, 16);
   static constexpr int kGroups = Element::kCompact ? 1 : std::min(kVectors / kGroup, 16);
+  using Groups = CodeGroups<Isa, Element, kGroup>;
+  static constexpr int kTogether = Groups::kTogether;
   static constexpr int kBlocksAtOnce = 4;
 
   template <DataType kType>
@@ -77,11 +78,6 @@ struct BlockKernels {
   template <DataType kType>
   AGOQ_INLINE std::uint8_t* values_of(void* values, std::int64_t b) {
     return block_at(static_cast<std::uint8_t*>(values), b * kBlockBytes<kType>);
-  }
-
-  /// NaN only as the canonical one: the scale's, which every product with it is too.
-  AGOQ_INLINE Vector decode_vector(const std::uint8_t* codes, int vector, Vector scale) {
-    return Isa::mul(Element::load(codes + vector * kVectorCodeBytes), scale);
   }
 
   // --- encoding -------------------------------------------------------------------------------
@@ -149,13 +145,10 @@ struct BlockKernels {
       std::uint8_t* to = values_of<kType>(values, b);
       for (int span = 0; span < kVectors; span += kSpan) {
         AGOQ_UNROLL
-        for (int i = span; i < span + kSpan; ++i) {
-          const Vector x = decode_vector(codes, i, scale);
-          if constexpr (kStreamed) {
-            Isa::template stream<kType>(to + i * kVectorBytes<kType>, x);
-          } else {
-            Isa::template store<kType>(to + i * kVectorBytes<kType>, x);
-          }
+        for (int i = span; i < span + kSpan; i += kTogether) {
+          typename Groups::Group x;
+          Groups::decode(codes + i * kVectorCodeBytes, scale, x);
+          Groups::template store<kType, kStreamed>(to + i * kVectorBytes<kType>, x);
         }
       }
     }
@@ -185,10 +178,14 @@ struct BlockKernels {
       const std::uint8_t* codes = block_at(in.codes, b * kCodeBytes);
       for (int span = 0; span < kVectors; span += kSpan) {
         AGOQ_UNROLL
-        for (int i = span; i < span + kSpan; ++i) {
-          std::uint8_t* to = sum + i * kVectorBytes<kType>;
-          const Vector x = Isa::add(Isa::template load<kType>(to), decode_vector(codes, i, scale));
-          Isa::template store<kType>(to, Isa::canonical(x));
+        for (int i = span; i < span + kSpan; i += kTogether) {
+          typename Groups::Group x;
+          Groups::decode(codes + i * kVectorCodeBytes, scale, x);
+          for (int j = 0; j < kTogether; ++j) {
+            std::uint8_t* to = sum + (i + j) * kVectorBytes<kType>;
+            const Vector added = Isa::add(Isa::template load<kType>(to), x[j]);
+            Isa::template store<kType>(to, Isa::canonical(added));
+          }
         }
       }
     }
@@ -204,16 +201,20 @@ struct BlockKernels {
     prefetch_codes<kCodeBytes>(codes);
     if (kAdd && is_exact(block_scale, in.scale_type)) [[likely]] {
       AGOQ_UNROLL
-      for (int i = 0; i < kChunk; ++i) {
-        const Vector numbers = Element::load(codes + (first + i) * kVectorCodeBytes);
-        sum[i] = Isa::multiply_add(numbers, scale, sum[i]);
+      for (int i = 0; i < kChunk; i += kTogether) {
+        typename Groups::Group x;
+        Groups::load(codes + (first + i) * kVectorCodeBytes, x);
+        for (int j = 0; j < kTogether; ++j) {
+          sum[i + j] = Isa::multiply_add(x[j], scale, sum[i + j]);
+        }
       }
       return;
     }
     AGOQ_UNROLL
-    for (int i = 0; i < kChunk; ++i) {
-      const Vector x = decode_vector(codes, first + i, scale);
-      sum[i] = kAdd ? Isa::add(sum[i], x) : x;
+    for (int i = 0; i < kChunk; i += kTogether) {
+      typename Groups::Group x;
+      Groups::decode(codes + (first + i) * kVectorCodeBytes, scale, x);
+      for (int j = 0; j < kTogether; ++j) sum[i + j] = kAdd ? Isa::add(sum[i + j], x[j]) : x[j];
     }
   }
 
@@ -329,9 +330,15 @@ struct BlockKernels {
         for (int j = 0; j < kGroup; ++j) {
           group[j] = Element::quantize(Isa::template load<DataType::kFloat32>(x + (i + j) * kLanes),
                                        inverses);
-          if constexpr (kStore) {
-            Isa::template store<kType>(to + (i + j) * kVectorBytes<kType>,
-                                       Isa::mul(Element::numbers(group[j]), scales));
+        }
+        if constexpr (kStore) {
+          AGOQ_UNROLL
+          for (int j = 0; j < kGroup; j += kTogether) {
+            typename Groups::Group decoded;
+            for (int k = 0; k < kTogether; ++k) {
+              decoded[k] = Isa::mul(Element::numbers(group[j + k]), scales);
+            }
+            Groups::template store<kType, false>(to + (i + j) * kVectorBytes<kType>, decoded);
           }
         }
         Element::store(group, codes + i * kVectorCodeBytes);
