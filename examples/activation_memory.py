@@ -59,20 +59,23 @@ VARIANTS = (
 )
 
 
-def attention_exact(config: LlamaConfig, length: int) -> Policy:
-    """`Policy.agoq` for parallel_llama.py, whose attention is no module of its own.
+def agoq_of_blocks(config: LlamaConfig, length: int) -> Policy:
+    """`Policy.agoq` for parallel_llama.py, whose attention, norms and MLP are parts of one module.
 
-    In its blocks Q, K, V and what attention made of them have rows of a head's width, and the
-    statistics of its softmax one number for each place in the text; the MLP's rows are longer.
+    What its blocks save is told by the length of the rows. Q, K, V and what attention made of them
+    have that of a head, and the statistics of its softmax one number for each place in the text;
+    then come the inputs of norms, and the longest are the MLP's.
     """
     reason = "attention is exact"
     longest = max(config.width // config.heads, length)
-    assert longest < config.hidden // TENSOR_RANKS
-    exact = (
+    assert longest < config.width < config.hidden // TENSOR_RANKS
+    of_blocks = (
         Rule("keep", type="_Block", max_row=longest, reason=reason),
         Rule("keep", module="*.out", reason=reason),
+        Rule("e2m3", type="_Block", max_row=config.width),
+        Rule("fp4", type="_Block"),
     )
-    return Policy((*exact, *Policy.agoq().rules))
+    return Policy((*of_blocks, *Policy.agoq().rules))
 
 
 def make_optimizer(model: torch.nn.Module, narrow: bool) -> torch.optim.Optimizer:
@@ -119,7 +122,7 @@ def count(variant: Variant, config: LlamaConfig, batch: int, length: int) -> dic
     way = STEPS["encoded" if variant.gradients else "exact"]
     stepper = way(model, optimizer, replicas, clipping)
     context = (
-        compress(model, attention_exact(config, length))
+        compress(model, agoq_of_blocks(config, length))
         if variant.activations
         else contextlib.nullcontext()
     )
