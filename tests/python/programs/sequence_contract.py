@@ -155,6 +155,8 @@ def stochastic_rounding_is_unbiased_and_never_repeats_a_draw(me: Rank) -> None:
 @checks
 def mistakes_are_named(me: Rank) -> None:
     x = data(me.rank, 2 * me.size + 1, 8)
+    gloo = dist.new_group(backend="gloo")
+    dist.barrier(gloo)  # A rank that went on alone would take its connections with it.
     cases = (
         (lambda: sp.reduce_scatter_to_sequence_parallel_region(x), "no multiple of the"),
         (lambda: sp.scatter_to_sequence_parallel_region(x), "no multiple of the"),
@@ -180,9 +182,7 @@ def mistakes_are_named(me: Rank) -> None:
             "of use only with tensor_parallel_output_grad=True",
         ),
         (
-            lambda: sp.gather_from_sequence_parallel_region(
-                x, group=dist.new_group(backend="gloo")
-            ),
+            lambda: sp.gather_from_sequence_parallel_region(x, group=gloo),
             "the group's backend is 'gloo', not 'agoq'",
         ),
         (lambda: sp.gather_from_sequence_parallel_region(torch.tensor(1.0)), "without dimensions"),
