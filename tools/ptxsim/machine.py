@@ -110,11 +110,11 @@ class _Run:
             while self.live.any():
                 able = self.live & ~self.waiting
                 if not able.any():
-                    raise FaultError("shfl: lanes wait for others that have left or are elsewhere")
+                    raise FaultError("lanes wait for others that have left or are elsewhere")
                 at = int(self.next[able].min())
                 threads = np.flatnonzero(self.live & (self.next == at))
                 instruction = self.kernel.code[at]
-                if instruction.name == "shfl":
+                if instruction.name in ("shfl", "bar"):
                     threads = self.meet(instruction, threads)
                 self.next[threads] += 1
                 if instruction.guard is not None:
@@ -148,6 +148,8 @@ class _Run:
             self.store(instruction, threads)
         elif name == "shfl":
             self.shuffle(instruction, threads)
+        elif name == "bar":
+            self.synchronize(instruction, threads)
         elif name == "mov" and (operands[0][0] == "{" or operands[1][0] == "{"):
             self.repack(instruction, threads)
         elif name in OPERATIONS:
@@ -255,6 +257,12 @@ class _Run:
         self.memory.store(addresses, rows, self.identity[threads])
 
     # Warps
+
+    def synchronize(self, instruction: Instruction, threads: Threads) -> None:
+        """bar.warp.sync over whole warps: having met is all, since memory is always in order."""
+        masks = self.read(instruction.operands[0], "u32", threads)
+        if instruction.modifiers != ("warp", "sync") or (masks != 0xFFFFFFFF).any():
+            raise UnsupportedError(str(instruction))
 
     def shuffle(self, instruction: Instruction, threads: Threads) -> None:
         """shfl.sync.bfly over whole warps, which is what block reductions use."""
