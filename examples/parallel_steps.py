@@ -157,7 +157,10 @@ def ring_all_reduce(pieces: Sequence[torch.Tensor], format: str = "int8") -> tor
 
 
 def reduce_scatter_sum(pieces: Sequence[torch.Tensor], format: str = "int8") -> torch.Tensor:
-    """Sum as this library's reduce-scatter does: pieces are encoded once, their sum is fp32."""
+    """Sum as this library's reduce-scatter does: pieces are encoded once, their sum is fp32.
+
+    The library leaves the owner's piece as it is; here it is encoded too.
+    """
     return agoq_comm.sum_decode([agoq_comm.encode(piece, format=format) for piece in pieces])
 
 

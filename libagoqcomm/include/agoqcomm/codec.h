@@ -63,7 +63,8 @@ struct Pieces {
 /// Buffers may have any alignment unless a function says otherwise. `count` is in elements. Element
 /// buffers are fp32, bf16 or fp16. Encoded buffers hold WireLayout(format, count).total_bytes()
 /// bytes and must be aligned to 4. What is written must not overlap what is read unless a function
-/// says so. Arguments are checked; a violation throws Error(kInvalidArgument).
+/// says so. Arguments are checked (overlaps: those of sum_encode's `encoded`); a violation throws
+/// Error(kInvalidArgument).
 class AGOQ_API Codec {
  public:
   explicit Codec(const BlockFormat& format);

@@ -26,7 +26,8 @@ namespace agoq {
 /// Element buffers may have any alignment; from 16 bytes on they are accessed fastest. Encoded
 /// buffers must be aligned to 4, and 8 is fastest. An output may be the memory of an input of its
 /// segment with elements of the same size (encoded: of whole pieces), and overlaps no input
-/// otherwise. Checked as by Codec: Error(kInvalidArgument). What CUDA refuses is Error(kSystem).
+/// otherwise. Arguments are checked, overlaps only those of sum_encode's `encoded` with pieces:
+/// Error(kInvalidArgument). What CUDA refuses is Error(kSystem).
 class AGOQ_API CudaCodec final : public DeviceCodec {
  public:
   static constexpr int kMaxEncodeSegments = 64;

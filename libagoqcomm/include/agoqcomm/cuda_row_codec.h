@@ -1,4 +1,4 @@
-// Rows on CUDA devices: the functions of RowCodec, bit for bit, on device memory and a stream.
+// Rows on CUDA devices: RowCodec's functions but sum_encode, bit for bit, on device memory.
 #pragma once
 
 #include <cstddef>
