@@ -28,6 +28,7 @@ matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 import torch
 
+import finished_runs
 from agoq_comm.activation import Policy, compress, wrap_
 from agoq_comm.activation.report_measure import measure
 from compare_runs import smooth
@@ -127,15 +128,17 @@ def train(variant: str, config: TrainConfig) -> Run:
 
 def made(variant: str, config: TrainConfig, folder: Path) -> Run:
     """Make a run, or read it where an earlier study made it."""
-    size = f"{config.steps}x{config.batch}x{config.length}"
-    path = folder / f"{variant}-{config.seed}-{size}.json"
-    if not path.exists():
+    policy = repr(WRAPPED.get(variant))
+    shape = asdict(LlamaConfig())
+    made_with = asdict(config) | {"variant": variant, "policy": policy, "model": shape}
+    run = finished_runs.read(folder, made_with)
+    if run is None:
         torch.set_num_threads(1)
         run = train(variant, config)
-        print(f"{path.stem}: validation loss {run['validation_loss']:.4f}", flush=True)
-        folder.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps(run))
-    return json.loads(path.read_text())
+        loss = run["validation_loss"]
+        print(f"{variant}, seed {config.seed}: validation loss {loss:.4f}", flush=True)
+        finished_runs.write(folder, made_with, run)
+    return run
 
 
 def gradient_errors(config: TrainConfig) -> dict[str, float]:

@@ -21,9 +21,11 @@ import matplotlib
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 
+import finished_runs
 from compare_runs import smooth
 from launch import ROOT, torchrun
 from three_seeds import replace_table
+from train_parallel_llama import configurations, parse_arguments
 
 RANKS = 4
 # Largest relative difference of validation losses from the exact run of the same seed, either way.
@@ -32,6 +34,7 @@ CRITERION = 0.005
 BASE = "exact"
 JUDGED = ("activations", "both", "reduce-scatter-fp4")
 CONTROLS = ("narrow-sums", "ring-fp4")
+RINGS = ("ring", "ring-fp4")
 # What a ring's sums must err more than sums of the same pieces that are encoded once.
 TIMES_WORSE = 2
 LABELS = {
@@ -50,8 +53,9 @@ def train(seeds: list[int], steps: int, folder: Path) -> list[Run]:
     """Make the runs that are not in `folder` yet, and return the results of all."""
     arguments = ["--variants", *LABELS, "--seeds", *map(str, seeds), "--steps", str(steps)]
     torchrun(RANKS, "examples/train_parallel_llama.py", *arguments, "--runs", str(folder))
-    runs = [json.loads(path.read_text()) for path in sorted(folder.glob("*.json"))]
-    return [r for r in runs if r["config"]["seed"] in seeds and r["config"]["steps"] == steps]
+    wanted = configurations(parse_arguments(arguments))
+    found = [finished_runs.read(folder, config.made_with(RANKS)) for config in wanted]
+    return [run for run in found if run is not None]
 
 
 def differences(runs: list[Run]) -> dict[str, dict[int, float]]:
@@ -126,14 +130,17 @@ def verdict(runs: list[Run]) -> bool:
     """Tell whether the judged variants are as good as exact, and each control is worse.
 
     A ring's errors in int8 are told by the sums themselves; the loss of a small model is not moved.
+    Nothing is told by runs that are missing: then it is not so.
     """
     apart = differences(runs)
+    if any(apart.get(variant, {}).keys() != apart[BASE].keys() for variant in LABELS):
+        return False
     good = all(abs(value) <= CRITERION for v in JUDGED for value in apart[v].values())
     controls_are_worse = all(value > CRITERION for v in CONTROLS for value in apart[v].values())
     sums_are_worse = all(
-        errors["ring"] > TIMES_WORSE * min(errors.values())
-        for errors in (run["errors_of_sums"] for run in runs)
-        if "ring" in errors
+        run["errors_of_sums"]["ring"] > TIMES_WORSE * min(run["errors_of_sums"].values())
+        for run in runs
+        if run["config"]["variant"] in RINGS
     )
     return good and controls_are_worse and sums_are_worse
 

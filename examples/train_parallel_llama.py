@@ -10,10 +10,9 @@ from __future__ import annotations
 
 import argparse
 import itertools
-import json
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -23,6 +22,7 @@ import torch.distributed as dist
 from torch.distributed.device_mesh import init_device_mesh
 
 import agoq_comm
+import finished_runs
 from agoq_comm import sequence_parallel as sp
 from agoq_comm.gradients import GradientClipping
 from llama_model import Llama, LlamaConfig, next_token_loss
@@ -70,14 +70,13 @@ class ParallelConfig:
         schedule = TrainConfig("", self.steps, 0, 0, self.learning_rate, 0, 0, 0)
         return schedule.rate(step)
 
-    def file_name(self) -> str:
-        """Name the file of this run's result."""
-        size = f"{self.steps}x{self.micro_batches}x{self.batch}x{self.length}"
-        return f"{self.variant}-{self.seed}-{size}.json"
+    def made_with(self, ranks: int) -> dict[str, Any]:
+        """All that the result depends on."""
+        return asdict(self) | {"ranks": ranks, "way": repr(VARIANTS[self.variant])}
 
 
-def parse_arguments() -> argparse.Namespace:
-    """Read the command line."""
+def parse_arguments(words: Sequence[str] | None = None) -> argparse.Namespace:
+    """Read `words`, or the command line."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--variants", choices=tuple(VARIANTS), nargs="+", required=True)
     parser.add_argument("--seeds", type=int, nargs="+", default=[0])
@@ -91,7 +90,16 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument(
         "--runs", type=Path, help="folder of results, one file a run; what is there is not made"
     )
-    return parser.parse_args()
+    return parser.parse_args(words)
+
+
+def configurations(arguments: argparse.Namespace) -> list[ParallelConfig]:
+    """List the runs that are asked for."""
+    given = {k: v for k, v in vars(arguments).items() if k not in ("variants", "seeds", "runs")}
+    return [
+        ParallelConfig(variant=variant, seed=seed, **given)
+        for seed, variant in itertools.product(arguments.seeds, arguments.variants)
+    ]
 
 
 @torch.no_grad()
@@ -192,28 +200,26 @@ def train(config: ParallelConfig) -> dict[str, Any]:
 def main() -> None:
     """Join the group, train, and write the result on rank 0."""
     arguments = parse_arguments()
-    given = {k: v for k, v in vars(arguments).items() if k not in ("variants", "seeds", "runs")}
     torch.set_num_threads(
         max(1, len(os.sched_getaffinity(0)) // int(os.environ.get("LOCAL_WORLD_SIZE", "1")))
     )
     dist.init_process_group("agoq")
     try:
-        for seed, variant in itertools.product(arguments.seeds, arguments.variants):
-            config = ParallelConfig(variant=variant, seed=seed, **given)
-            path = arguments.runs and arguments.runs / config.file_name()
-            if path and path.exists():
+        for config in configurations(arguments):
+            made_with = config.made_with(dist.get_world_size())
+            if arguments.runs and finished_runs.read(arguments.runs, made_with):
                 continue
             result = train(config)
             if dist.get_rank() != 0:
                 continue
             print(
-                f"  {variant}, seed {seed}: validation loss {result['validation_loss']:.4f} "
-                f"after {arguments.steps} steps in {result['total_seconds']:.1f} s",
+                f"  {config.variant}, seed {config.seed}: "
+                f"validation loss {result['validation_loss']:.4f} after {config.steps} steps "
+                f"in {result['total_seconds']:.1f} s",
                 flush=True,
             )
-            if path:
-                path.parent.mkdir(parents=True, exist_ok=True)
-                path.write_text(json.dumps(result))
+            if arguments.runs:
+                finished_runs.write(arguments.runs, made_with, result)
     finally:
         dist.destroy_process_group()
 

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "examples"))
 
+import finished_runs
 import parallel_study
+import train_parallel_llama
 
 LOSSES = {
     "exact": 2.0,
@@ -54,6 +60,71 @@ def test_a_ring_in_int8_is_told_by_its_sums() -> None:
         if run["config"]["variant"] == "ring":
             run["errors_of_sums"]["ring"] = 0.015
     assert not parallel_study.verdict(runs)
+
+
+@pytest.mark.parametrize("variant", [v for v in LOSSES if v != parallel_study.BASE])
+def test_the_verdict_is_no_where_runs_are_missing(variant: str) -> None:
+    runs = results()
+    assert parallel_study.verdict(runs)
+    others = [run for run in runs if run["config"]["variant"] != variant]
+    assert not parallel_study.verdict(others)
+    one_seed = [r for r in runs if r["config"] != {"variant": variant, "seed": 1}]
+    assert not parallel_study.verdict(one_seed)
+
+
+def test_only_a_run_of_the_same_configuration_is_finished(tmp_path: Path) -> None:
+    words = ["--variants", "exact", "--steps", "2"]
+    (config,) = train_parallel_llama.configurations(train_parallel_llama.parse_arguments(words))
+    folder = tmp_path / "runs"
+    assert finished_runs.read(folder, config.made_with(4)) is None
+    finished_runs.write(folder, config.made_with(4), {"validation_loss": 2.0})
+    assert finished_runs.read(folder, config.made_with(4)) == {"validation_loss": 2.0}
+    assert finished_runs.read(folder, config.made_with(2)) is None
+    others = {"learning_rate": 2e-3, "clip": 2.0, "evaluate_every": 1, "width": 64, "seed": 1}
+    for field, value in others.items():
+        other = replace(config, **{field: value})
+        assert finished_runs.read(folder, other.made_with(4)) is None, field
+
+
+def test_a_run_of_another_version_is_not_reused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = {"variant": "exact", "seed": 0}
+    finished_runs.write(tmp_path, config, {})
+    assert finished_runs.read(tmp_path, config) == {}
+    monkeypatch.setattr(finished_runs.agoq_comm, "__version__", "0")
+    assert finished_runs.read(tmp_path, config) is None
+
+
+def test_a_file_that_tells_of_another_run_is_not_read(tmp_path: Path) -> None:
+    config = {"variant": "exact", "seed": 0, "rate": 1.0}
+    finished_runs.write(tmp_path, config, {})
+    (path,) = tmp_path.iterdir()
+    record = json.loads(path.read_text())
+    record["made_with"]["config"]["rate"] = 2.0
+    path.write_text(json.dumps(record))
+    assert finished_runs.read(tmp_path, config) is None
+
+
+def test_the_study_reads_the_runs_that_it_asks_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def torchrun(ranks: int, script: str, *words: str) -> None:
+        assert script == "examples/train_parallel_llama.py"
+        arguments = train_parallel_llama.parse_arguments(words)
+        for config in train_parallel_llama.configurations(arguments):
+            for rate in (config.learning_rate, 0.5):
+                made = replace(config, learning_rate=rate)
+                run = {"variant": made.variant, "seed": made.seed, "rate": rate}
+                finished_runs.write(arguments.runs, made.made_with(ranks), run)
+
+    monkeypatch.setattr(parallel_study, "torchrun", torchrun)
+    found = parallel_study.train([3, 4], 2, tmp_path)
+    assert found == [
+        {"variant": variant, "seed": seed, "rate": 1e-3}
+        for seed in (3, 4)
+        for variant in parallel_study.LABELS
+    ]
 
 
 def test_the_tables() -> None:
