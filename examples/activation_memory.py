@@ -4,13 +4,16 @@
                                              # table of memory in docs/activation_training.md
 
 Four ranks: two share the LLaMA-style model by tensors and sequence, and there are two replicas. The
-8-bit Adam is torchao's. Every byte is counted at tensors that are alive, or by the allocator.
+8-bit Adam is torchao's. Bytes are counted at tensors that are alive, by torch's allocator where
+the forward pass's are freed, and by the C library for the peak; this needs glibc 2.33.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
+import ctypes
+import gc
 import json
 import os
 import sys
@@ -24,6 +27,7 @@ from unittest.mock import patch
 import torch
 import torch.distributed as dist
 from torch.distributed.device_mesh import init_device_mesh
+from torch.utils._python_dispatch import TorchDispatchMode
 
 import agoq_comm
 from agoq_comm import sequence_parallel as sp
@@ -37,7 +41,7 @@ from parallel_steps import STEPS
 from three_seeds import replace_table
 
 RANKS, TENSOR_RANKS = 4, 2
-MICRO_BATCHES, STEPS_RUN = 2, 2
+MICRO_BATCHES, STEPS_RUN, REPETITIONS = 2, 2, 5
 CPU = torch.device("cpu")
 
 
@@ -101,6 +105,72 @@ def nbytes(tensors: Iterable[Any]) -> int:
     return sum(sizes.values())
 
 
+def held(forward: Callable[[], torch.Tensor], groups: Iterable[dist.ProcessGroup]) -> int:
+    """Count the bytes that are freed with the loss that `forward` returns.
+
+    What was allocated and not freed is no measure: the profiler hears this thread alone, and a
+    group's thread, which lets go of what it sent when it may, often frees it last. Once the groups
+    are idle, what a loss holds is freed here, all of it and nothing else.
+    """
+    losses: list[torch.Tensor] = []
+    measure(lambda: losses.append(forward()), CPU)  # Only what it saw allocated has a known size.
+    for group in groups:
+        dist.barrier(group)
+    return -measure(losses.clear, CPU).held
+
+
+class _InUse(ctypes.Structure):
+    """What glibc's `mallinfo2` returns."""
+
+    _fields_ = [
+        (name, ctypes.c_size_t)
+        for name in (
+            *("arena", "ordblks", "smblks", "hblks", "hblkhd"),
+            *("usmblks", "fsmblks", "uordblks", "fordblks", "keepcost"),
+        )
+    ]
+
+
+class Peak(TorchDispatchMode):
+    """Notes the most that the process has in use after an operator, beyond what it had before all.
+
+    The C library is asked, which every thread allocates from.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._mallinfo = ctypes.CDLL(None).mallinfo2
+        self._mallinfo.restype = _InUse
+        self._before = self._in_use()
+        self.bytes = 0
+
+    def _in_use(self) -> int:
+        info = self._mallinfo()
+        return int(info.uordblks + info.hblkhd)
+
+    def __torch_dispatch__(
+        self,
+        func: Callable[..., Any],
+        types: Iterable[type],
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:
+        """Call the operator, then look."""
+        result = func(*args, **(kwargs or {}))
+        self.bytes = max(self.bytes, self._in_use() - self._before)
+        return result
+
+
+def peak(step: Callable[[], object], groups: Iterable[dist.ProcessGroup]) -> int:
+    """Count the bytes that a step has in use at most, beyond those in use before it."""
+    gc.collect()
+    for group in groups:
+        dist.barrier(group)
+    with Peak() as noted:
+        step()
+    return noted.bytes
+
+
 def count(variant: Variant, config: LlamaConfig, batch: int, length: int) -> dict[str, float]:
     """Train a few steps; return the bytes of this rank."""
     everything = ("all_reduce", "reduce_scatter", "all_gather")
@@ -157,16 +227,18 @@ def count(variant: Variant, config: LlamaConfig, batch: int, length: int) -> dic
     with sp.use_policy(policy):
         for _ in range(STEPS_RUN):
             step(lambda: found.update(gradients=gradients()))
-        # A thread that sends lets go of its tensors when it may, and the profiler of this thread
-        # does not hear of it: the least is what the forward pass holds.
-        found["activations"] = min(measure(forward, CPU).held for _ in range(7))
-        # Before a step there are no gradients but those that are encoded.
-        before = found["gradients"] if variant.gradients else 0
-        peak = min(measure(step, CPU).peak for _ in range(5))
+        activations = {held(forward, (replicas, members)) for _ in range(REPETITIONS)}
+        if len(activations) > 1:
+            raise RuntimeError(f"held by one forward pass: {sorted(activations)} bytes; not equal")
+        # How soon a group's thread lets go of what it sent is a matter of time: the most is taken.
+        most = max(peak(step, (replicas, members)) for _ in range(REPETITIONS))
+    found["activations"] = activations.pop()
     found["parameters"] = nbytes(model.parameters())
     states = [value for state in optimizer.state.values() for value in state.values()]
     found["optimizer"] = nbytes(states)
-    found["peak"] = peak + before + found["parameters"] + found["optimizer"]
+    # Before a step there are no gradients but those that are encoded.
+    encoded = found["gradients"] if variant.gradients else 0
+    found["peak"] = most + encoded + found["parameters"] + found["optimizer"]
     return found
 
 
@@ -224,6 +296,9 @@ def main() -> None:
         torchrun(RANKS, "examples/activation_memory.py", *sizes, "--json", str(path))
         rows = json.loads(path.read_text())
     record = {"torch": torch.__version__, "batch": arguments.batch, "length": arguments.length}
+    kept = {(v.activations, row["activations"]) for v, row in zip(VARIANTS, rows, strict=True)}
+    if len(kept) > 2:
+        raise RuntimeError(f"activations differ where gradients or Adam's state do: {sorted(kept)}")
     labelled = {v.label: row for v, row in zip(VARIANTS, rows, strict=True)}
     path = arguments.docs / "data" / "activation_memory.json"
     path.write_text(json.dumps(record | {"bytes": labelled}, indent=1) + "\n")
