@@ -9,13 +9,15 @@ import torch
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from agoq_comm.activation.accounting import Record
+from agoq_comm.activation.formats import Format
 from agoq_comm.activation.pipeline import (
     byte_budget,
     peak_bytes,
     pipeline_formats,
     pipeline_policy,
 )
-from agoq_comm.activation.pipeline_profile import Profile, TensorClass, wider
+from agoq_comm.activation.pipeline_profile import SENSITIVITIES, Profile, TensorClass, wider
 from agoq_comm.activation.policy import Policy, Site
 from agoq_comm.activation.schedules import PipelineSchedule
 from checks import expect_ok
@@ -184,6 +186,39 @@ def test_the_papers_layer() -> None:
     assert formats[1] == {"attention": "keep", "norm": "e2m3/128", "mlp": "e2m3/128"}
     assert formats[2] == {"attention": "keep", "norm": "keep", "mlp": "int8/128"}
     assert formats[3] == {"attention": "keep", "norm": "keep", "mlp": "keep"}
+
+
+def saved(name: str, format: str) -> Record:
+    dtype = torch.float32
+    stored = int(4096 * Format.parse(format).bits_per_element / 8)
+    return Record(name, name, (64, 64), dtype, 4 * 4096, stored, 64, format, False, "")
+
+
+@pytest.mark.parametrize("policy", [Policy.agoq(), Policy.agoq(norm="fp4/128")])
+def test_sensitivities_are_of_a_class_in_fp4(policy: Policy) -> None:
+    site = Site("", (torch.nn.Module, torch.nn.RMSNorm), torch.float32, (64, 64))
+    norm = str(policy.decide(site).format)
+    records = [saved("norm", norm), saved("mlp", "fp4/128"), saved("own", "int8/128")]
+    classes = {kept.name: kept for kept in Profile.of(records).classes}
+    for name in ("norm", "mlp"):
+        assert classes[name].error("fp4/128") == pytest.approx(SENSITIVITIES[name])
+    # Of E2M3 by RELATIVE_ERROR's ratio: 0.026 * 0.0265 / 0.109.
+    least = {"e2m3/128": 0.00632, "fp4/128": 0.026}[norm]
+    assert classes["norm"].error(norm) == pytest.approx(least, rel=1e-3)
+    assert classes["own"].error("fp4/128") == pytest.approx(1)
+    told = Profile.of(records, {"norm": 0.5}).classes[0]
+    assert told.error("fp4/128") == pytest.approx(0.5)
+
+
+def test_norms_in_6_bits_wait_for_what_loses_more() -> None:
+    # A linear layer of as many elements in fp4 loses 4 times as much of the gradient.
+    profile = Profile.of([saved("norm", "e2m3/128"), saved("linear", "fp4/128")])
+    norm, linear, _ = profile.classes
+    schedule = PipelineSchedule(1, microbatches=1)
+    room = peak_bytes(profile, schedule, 0, profile.formats() | {linear: "e2m3/128"})
+    assert peak_bytes(profile, schedule, 0, profile.formats() | {norm: "int8/128"}) == room
+    chosen = pipeline_formats(profile, schedule, 0, room)
+    assert chosen == profile.formats() | {linear: "e2m3/128"}
 
 
 def test_the_most_sensitive_goes_first() -> None:

@@ -19,8 +19,8 @@ RELATIVE_ERROR: Mapping[str, float] = {
     "int8": 0.0065,
     KEEP: 0.0,
 }
-#: Errors of gradients that the paper found with each class in 4 bits (AGoQ, arXiv 2605.00539). A
-#: norm counts as a linear layer: wrapped layers compute the inputs of projections from its own.
+#: Errors of gradients that the paper found with each class in fp4 (AGoQ, arXiv 2605.00539). A norm
+#: counts as a linear layer: wrapped layers compute the inputs of projections from its own.
 SENSITIVITIES: Mapping[str, float] = {
     "norm": 0.026,
     "linear": 0.026,
@@ -116,7 +116,9 @@ class Profile:
         records : iterable of Record
             Of a `Report`, or of the accounting of `compress`, for one microbatch.
         sensitivities : mapping
-            By tensor class; of a class that is not in it, 1: it goes first.
+            Error of the gradient, relative to its norm, that storing a tensor class in fp4 adds,
+            whatever its format is: a wider one is taken to add less in proportion to its own
+            error, `RELATIVE_ERROR`. Of a class that is not in it, 1: it goes first.
         kept_bytes : int
             What is held besides, such as the inputs and outputs that a pipeline's runtime keeps.
         """
@@ -130,10 +132,11 @@ class Profile:
                 itemsize = record.dtype.itemsize
                 key = (record.tensor_class, record.format, itemsize)
                 numels[key].append(record.original_bytes // itemsize)
-        classes = [
-            TensorClass(name, tuple(sizes), itemsize, format, sensitivities.get(name, 1.0))
-            for (name, format, itemsize), sizes in numels.items()
-        ]
+        classes = []
+        for (name, format, itemsize), sizes in numels.items():
+            of_fp4 = RELATIVE_ERROR[element_of(format)] / RELATIVE_ERROR["fp4"]
+            sensitivity = sensitivities.get(name, 1.0) * of_fp4
+            classes.append(TensorClass(name, tuple(sizes), itemsize, format, sensitivity))
         return cls((*classes, TensorClass("kept", (kept_bytes,), 1, KEEP)))
 
     def formats(self) -> dict[TensorClass, str]:
