@@ -30,7 +30,7 @@ from agoq_comm.activation.report_views import draw, memory_table, modules_table
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 # Of a file or a pipe, which no terminal has to fit.
 _WIDTH = 140
-_POLICIES = {"agoq": Policy.agoq, "uniform": Policy.uniform}
+_POLICIES = ("agoq", "uniform")
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -53,9 +53,15 @@ def _parser() -> argparse.ArgumentParser:
     one.add_argument("--layers", type=_positive, help="instead of the configuration's")
     one.add_argument("--dtype", choices=tuple(_DTYPES), default="float32")
     one.add_argument("--device", default="cpu")
-    one.add_argument("--policy", choices=tuple(_POLICIES), default="agoq")
+    one.add_argument("--policy", choices=_POLICIES, default="agoq")
     one.add_argument(
         "--format", default="fp4/128", help=f"{', '.join(BITS)}, with /block; default: %(default)s"
+    )
+    one.add_argument(
+        "--norm",
+        metavar="FORMAT",
+        help="of norms' inputs, with --policy agoq; default: e2m3 where --format has fewer than 6 "
+        "bits, else as --format",
     )
     one.add_argument(
         "--wrap", action="store_true", help="with layers that compute again what they can"
@@ -74,8 +80,16 @@ def _positive(text: str) -> int:
     return value
 
 
+def _policy(name: str, fmt: str, norm: str | None) -> Policy:
+    if name == "agoq":
+        return Policy.agoq(fmt, norm)
+    if norm is not None:
+        raise ValueError(f"--norm {norm} is of --policy agoq; with uniform norms are as --format")
+    return Policy.uniform(fmt)
+
+
 def _report(arguments: argparse.Namespace) -> int:
-    policy = _POLICIES[arguments.policy](arguments.format)
+    policy = _policy(arguments.policy, arguments.format, arguments.norm)
     model, step = report_models.load(
         arguments.model,
         batch=arguments.batch,
