@@ -18,9 +18,10 @@ from train_llama import TrainConfig
 def test_a_short_study() -> None:
     config = TrainConfig("none", 2, 2, 64, 1e-3, 0, 2, 4)
     runs = [activation_study.train(variant, config) for variant in activation_study.LABELS]
-    exact, wrapped, uniform = runs
+    exact, wrapped, paper, uniform = runs
     assert wrapped["held_bytes"] < 0.4 * exact["held_bytes"]
-    assert uniform["held_bytes"] < wrapped["held_bytes"]
+    # Norms in 6 bits rather than 4; and attention in 4 bits, of which there is more.
+    assert uniform["held_bytes"] < paper["held_bytes"] < wrapped["held_bytes"]
     # Two steps of a warm-up change little; not the same, though.
     assert 0 < abs(activation_study.difference(wrapped, runs)) < 0.005
     assert activation_study.difference(exact, runs) == 0

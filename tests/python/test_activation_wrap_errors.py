@@ -24,13 +24,16 @@ def test_errors_by_kind_of_layer(activation_errors: ModuleType) -> None:
     rows = tokens(LENGTH + 1)
     found = activation_errors.errors(model, [rows, rows.flip(1)])
     assert [type(module) for module in model.modules()] == classes
-    everything = found.pop("**all but attention: `Policy.agoq`**")
+    everything = found.pop("**all but attention: `Policy.agoq(...)`**")
+    narrow = found.pop("the same, norms no wider: `Policy.agoq(..., norm=...)`")
     control = found.pop("control: attention too")
     other = found.pop("for comparison: other rows")["exact"]
     for fmt, bound in BOUNDS.items():
         assert 0 < everything[fmt] <= bound < other
         assert everything[fmt] < control[fmt]
-        assert all(0 < kind[fmt] < control[fmt] for kind in found.values())
+        # Of all in one format, which the others are not in 4 bits, since norms have 6.
+        assert all(0 < kind[fmt] < narrow[fmt] for kind in found.values())
+    assert everything["fp4/128"] < narrow["fp4/128"]
     for kind in found.values():
         assert kind["int8/128"] < kind["e2m3/128"] < kind["fp4/128"]
 
@@ -41,7 +44,7 @@ def test_norms_lose_less_the_wider_they_are(activation_errors: ModuleType) -> No
     assert found == sorted(found, reverse=True) and found[-1] < 0.005
 
 
-@pytest.mark.parametrize("dtype,most", [(torch.bfloat16, 6.65), (torch.float32, 10.65)])
+@pytest.mark.parametrize("dtype,most", [(torch.bfloat16, 6.90), (torch.float32, 10.90)])
 def test_units_of_a_layer(activation_errors: ModuleType, dtype: torch.dtype, most: float) -> None:
     stock, hooks, layers = (
         activation_errors.held_by_layer(dtype, way) for way in ("as it is", "`compress`", "`wrap_`")
