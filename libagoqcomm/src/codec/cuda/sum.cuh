@@ -146,8 +146,8 @@ __global__ void __launch_bounds__(kThreads, kSumBlocks<kVectors>)
       if (live > 0) sum_vector<Format>(arguments, segment_index, vector, live, next);
       shift_down(sum, next);
     }
-    // What follows may replace a piece, whose scale all lanes of a block have read. Shuffles order no
-    // memory.
+    // What follows may replace a piece, whose scale all lanes of a block have read. Shuffles order
+    // no memory.
     __syncwarp();
     encode_tile<Format, kStochastic>(
         tile, sum, arguments.shape, arguments.rounding, out,
