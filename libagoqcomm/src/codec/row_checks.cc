@@ -4,8 +4,7 @@
 
 namespace agoq {
 
-void require_row(bool condition, const char* function, const std::string& what) {
-  if (condition) return;
+void throw_row_error(const char* function, const std::string& what) {
   throw Error(ErrorCode::kInvalidArgument, std::string(function) + ": " + what);
 }
 

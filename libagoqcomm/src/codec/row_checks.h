@@ -10,7 +10,11 @@
 
 namespace agoq {
 
-void require_row(bool condition, const char* function, const std::string& what);
+[[noreturn]] void throw_row_error(const char* function, const std::string& what);
+
+inline void require_row(bool condition, const char* function, const std::string& what) {
+  if (!condition) throw_row_error(function, what);
+}
 void check_row_type(const char* function, DataType type);
 void check_row_rounding(const char* function, const Rounding& rounding);
 void check_row_pieces(const char* function, const Pieces& pieces, const void* values,
