@@ -1,6 +1,7 @@
 #include "communicator_impl.h"
 
 #include "agoqcomm/version.h"
+#include "call_choice.h"
 #include "codec/thread_count.h"
 #include "collective/all_gather.h"
 #include "collective/chunk_plan.h"
@@ -248,13 +249,8 @@ ExactReason Communicator::Impl::reason_of(const CallLabel& label, const CallOpti
                                           const RowsOfCall* rows) const {
   // What the caller has encoded cannot be anything else any more.
   if (rows != nullptr && rows->encoded != nullptr) return ExactReason::kNone;
-  Options options = options_;
-  if (call.quantize) {
-    options.quantize_all_reduce = *call.quantize;
-    options.quantize_reduce_scatter = *call.quantize;
-    options.quantize_all_gather = *call.quantize;
-  }
-  return why_exact(label.operation, label.type, label.reduce_op, label.count, size(), options);
+  return why_exact(label.operation, label.type, label.reduce_op, label.count, size(),
+                   chosen(options_, call.quantize));
 }
 
 std::unique_ptr<SegmentExchange> Communicator::Impl::make_exchange(const CallLabel& label,

@@ -4,14 +4,17 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 
 #include "agoqcomm/device_codec.h"
+#include "agoqcomm/device_row_codec.h"
 #include "agoqcomm/device_runtime.h"
 #include "agoqcomm/device_transport.h"
 #include "agoqcomm/export.h"
 #include "agoqcomm/options.h"
+#include "agoqcomm/row_codec.h"
 #include "agoqcomm/stats.h"
 #include "agoqcomm/types.h"
 
@@ -31,6 +34,8 @@ struct DeviceCall {
   DeviceWorkspace workspace;
   /// For ReduceOp::kPremulSum.
   float factor = 1.0f;
+  /// As CallOptions::quantize.
+  std::optional<bool> quantize = {};
 };
 
 /// Thread-safe: calls from several threads are put on their streams one after another, and all
@@ -44,9 +49,9 @@ struct DeviceCall {
 /// replays then read and write the same memory, workspace too. Stochastic rounding is refused under
 /// capture with Error(kUnsupported), since every replay would repeat the call number.
 ///
-/// Served is what serves() says: calls that why_exact() (options.h) would quantize; exact
-/// all-gathers; everything in a group of one rank. Sums that must be exact belong to the library
-/// that moves the bytes, e.g. NCCL, and throw Error(kUnsupported) here.
+/// Served is what serves() says: calls that why_exact() (options.h) would quantize, or that say so
+/// themselves; exact all-gathers; everything in a group of one rank. Sums that must be exact belong
+/// to the library that moves the bytes, e.g. NCCL, and throw Error(kUnsupported) here.
 ///
 /// Buffers are device memory of any alignment of the device that was current at construction and is
 /// current at the call. Errors: kInvalidArgument before anything is put on a stream. After any
@@ -55,10 +60,10 @@ class AGOQ_API DeviceCommunicator {
  public:
   /// `runtime` outlives the communicator. `segment_numel`, equal on all ranks, stands in for
   /// Options::segment_numel, which is a CPU's; 0 chooses by the number of ranks. No result depends
-  /// on it.
+  /// on it. `rows` may be null where no call has rows.
   DeviceCommunicator(std::unique_ptr<DeviceTransport> transport, std::unique_ptr<DeviceCodec> codec,
-                     DeviceRuntime& runtime, const Options& options,
-                     std::int64_t segment_numel = 0);
+                     DeviceRuntime& runtime, const Options& options, std::int64_t segment_numel = 0,
+                     std::unique_ptr<DeviceRowCodec> rows = nullptr);
   /// The work of all calls must be done: synchronize with their streams first.
   ~DeviceCommunicator();
   DeviceCommunicator(const DeviceCommunicator&) = delete;
@@ -68,15 +73,26 @@ class AGOQ_API DeviceCommunicator {
   int size() const;
   const Options& options() const;
 
-  /// Whether a call is served here; `count` is what the whole group sees, as for why_exact().
-  bool serves(Operation operation, DataType type, ReduceOp op, std::int64_t count) const;
+  /// Whether a call is served here; `count` is what the whole group sees, as for why_exact(), and
+  /// `quantize` the call's.
+  bool serves(Operation operation, DataType type, ReduceOp op, std::int64_t count,
+              std::optional<bool> quantize = {}) const;
 
   /// Bytes of workspace that a call takes: a few segments a rank, however many elements there are.
-  /// 0 for calls that need none. `counts` as the calls below take them.
-  std::size_t all_reduce_workspace(std::int64_t count, DataType type, ReduceOp op) const;
+  /// 0 for calls that need none. The arguments are those of the calls below.
+  std::size_t all_reduce_workspace(std::int64_t count, DataType type, ReduceOp op,
+                                   std::optional<bool> quantize = {}) const;
   std::size_t reduce_scatter_workspace(std::span<const std::int64_t> counts, DataType type,
-                                       ReduceOp op) const;
-  std::size_t all_gather_workspace(std::span<const std::int64_t> counts, DataType type) const;
+                                       ReduceOp op, std::optional<bool> quantize = {}) const;
+  std::size_t all_gather_workspace(std::span<const std::int64_t> counts, DataType type,
+                                   std::optional<bool> quantize = {}) const;
+  std::size_t reduce_scatter_rows_workspace(std::span<const std::int64_t> rows, std::int64_t width,
+                                            DataType type, ReduceOp op,
+                                            std::optional<bool> quantize = {}) const;
+  std::size_t all_gather_rows_workspace(std::span<const std::int64_t> rows, std::int64_t width,
+                                        DataType type, std::optional<bool> quantize = {}) const;
+  std::size_t all_gather_encoded_rows_workspace(std::span<const std::int64_t> rows,
+                                                std::int64_t width) const;
 
   /// `in` and `out` hold `count` elements each and may be the same memory.
   void all_reduce(const void* in, void* out, std::int64_t count, DataType type, ReduceOp op,
@@ -89,6 +105,24 @@ class AGOQ_API DeviceCommunicator {
   /// be out[rank()]. Every rank, the sender too, gets the decoded encoded bytes.
   void all_gather(const void* in, std::span<void* const> out, std::span<const std::int64_t> counts,
                   DataType type, const DeviceCall& call);
+
+  // As Communicator's of these names, for a communicator that was given a codec of rows. Each
+  // segment of finished rows is one launch of it. What an epilogue points to is device memory, and
+  // its encoded rows are aligned to DeviceRowCodec::kEncodedAlignment.
+
+  void reduce_scatter_rows(std::span<const void* const> in, std::span<const std::int64_t> rows,
+                           std::int64_t width, void* out, DataType type, ReduceOp op,
+                           const RowEpilogue& epilogue, const DeviceCall& call);
+  void all_gather_rows(const void* in, std::span<void* const> out,
+                       std::span<const std::int64_t> rows, std::int64_t width, DataType type,
+                       const DeviceCall& call);
+  /// Served whatever the options say, in a group of one rank too.
+  void all_gather_encoded_rows(const std::byte* in, std::span<void* const> out,
+                               std::span<const std::int64_t> rows, std::int64_t width,
+                               DataType type, const DeviceCall& call);
+  /// RowCodec::apply, on this rank alone: needs no peer, no workspace and no turn.
+  void finish_rows(const void* values, DataType type, RowShape shape, void* out,
+                   const RowEpilogue& epilogue, void* stream) const;
 
   /// Calls and bytes; the seconds are 0, since only the device could tell them. A replayed graph
   /// counts nothing.

@@ -16,8 +16,7 @@ namespace {
 constexpr int kMostThreadBlocks = 1 << 16;
 
 void check_encoded(const char* function, const std::byte* encoded) {
-  require_row(reinterpret_cast<std::uintptr_t>(encoded) % 4 == 0, function,
-              "the buffer of encoded bytes must be aligned to 4");
+  check_row_alignment(function, encoded, DeviceRowCodec::kEncodedAlignment);
 }
 
 void check_pieces(const char* function, const Pieces& pieces, const void* values, DataType type) {

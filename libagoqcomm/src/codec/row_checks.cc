@@ -40,6 +40,11 @@ void check_row_pieces(const char* function, const Pieces& pieces, const void* va
   }
 }
 
+void check_row_alignment(const char* function, const std::byte* encoded, std::size_t alignment) {
+  require_row(reinterpret_cast<std::uintptr_t>(encoded) % alignment == 0, function,
+              "the buffer of encoded bytes must be aligned to " + std::to_string(alignment));
+}
+
 void check_row_epilogue(const char* function, RowShape shape, const void* values,
                         const RowEpilogue& epilogue) {
   require_row(values != nullptr || epilogue.normed != nullptr || epilogue.encoded.data != nullptr,

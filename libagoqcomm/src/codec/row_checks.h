@@ -19,6 +19,8 @@ void check_row_type(const char* function, DataType type);
 void check_row_rounding(const char* function, const Rounding& rounding);
 void check_row_pieces(const char* function, const Pieces& pieces, const void* values,
                       DataType type);
+/// `encoded`, which may be null, lies at a multiple of `alignment`.
+void check_row_alignment(const char* function, const std::byte* encoded, std::size_t alignment);
 void check_row_epilogue(const char* function, RowShape shape, const void* values,
                         const RowEpilogue& epilogue);
 

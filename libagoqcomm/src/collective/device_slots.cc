@@ -2,8 +2,6 @@
 
 #include <algorithm>
 
-#include "agoqcomm/wire_layout.h"
-
 namespace agoq {
 namespace {
 
@@ -14,15 +12,14 @@ std::size_t place(int rank, int peer) {
 
 }  // namespace
 
-DeviceSlots::DeviceSlots(Operation operation, const ChunkPlan& plan, const BlockFormat& format,
+DeviceSlots::DeviceSlots(Operation operation, const ChunkPlan& plan, std::int64_t message_bytes,
                          std::byte* workspace)
     : workspace_(workspace) {
   const auto ranks = static_cast<std::size_t>(plan.ranks());
   pieces_ = operation == Operation::kAllGather ? 0 : ranks - 1;
   const std::size_t results = operation == Operation::kReduceScatter ? 0 : ranks;
   slots_ = 2 * pieces_ + results;
-  const auto bytes =
-      static_cast<std::size_t>(WireLayout(format, plan.segment_numel()).total_bytes());
+  const auto bytes = static_cast<std::size_t>(message_bytes);
   slot_bytes_ = (bytes + kSlotAlignment - 1) / kSlotAlignment * kSlotAlignment;
   steps_ = static_cast<std::size_t>(std::min<std::int64_t>(plan.steps(), 2));
 }

@@ -8,7 +8,6 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "agoqcomm/block_format.h"
 #include "agoqcomm/types.h"
 #include "collective/chunk_plan.h"
 
@@ -17,8 +16,9 @@ namespace agoq {
 /// Value type.
 class DeviceSlots {
  public:
-  /// `operation` is an all-reduce, a reduce-scatter or an all-gather.
-  DeviceSlots(Operation operation, const ChunkPlan& plan, const BlockFormat& format,
+  /// `operation` is an all-reduce, a reduce-scatter or an all-gather, `message_bytes` those of the
+  /// plan's longest segment.
+  DeviceSlots(Operation operation, const ChunkPlan& plan, std::int64_t message_bytes,
               std::byte* workspace);
 
   /// Bytes of workspace that the slots take.

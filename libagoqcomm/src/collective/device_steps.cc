@@ -14,6 +14,22 @@ DeviceSteps::DeviceSteps(const DeviceGroup& group, const DeviceStepArguments& ar
       stats_(stats),
       rank_(group.transport.rank()) {}
 
+std::int64_t DeviceSteps::message_bytes(std::int64_t count) const {
+  return WireLayout(group_.codec.format(), count).total_bytes();
+}
+
+void DeviceSteps::encode(std::span<const DeviceEncodeSegment> segments, const Rounding& rounding) {
+  group_.codec.encode(segments, arguments_.type, arguments_.stream, rounding);
+}
+
+void DeviceSteps::decode(std::span<const DeviceDecodeSegment> segments) {
+  group_.codec.decode(segments, arguments_.type, arguments_.stream);
+}
+
+void DeviceSteps::sum_decode(const DeviceSumSegment& segment) {
+  group_.codec.sum_decode({&segment, 1}, sum_settings(), arguments_.stream);
+}
+
 void DeviceSteps::send_pieces(std::int64_t step, std::span<const void* const> chunks) {
   to_encode_.clear();
   // The next rank first, so that not everyone sends to rank 0 first.
@@ -24,16 +40,16 @@ void DeviceSteps::send_pieces(std::int64_t step, std::span<const void* const> ch
     std::byte* encoded = slots_.sent_piece(rank_, peer, step);
     to_encode_.push_back({at(static_cast<const std::byte*>(chunks[peer]), theirs.offset), encoded,
                           theirs.count, first_element(peer, step)});
-    add_send(peer, encoded, theirs.count, encoded_bytes(theirs.count));
+    add_send(peer, encoded, theirs.count, message_bytes(theirs.count));
   }
   if (!to_encode_.empty()) {
-    group_.codec.encode(to_encode_, arguments_.type, arguments_.stream, rounding(kPieceStage));
+    encode(to_encode_, rounding(kPieceStage));
   }
   const std::int64_t count = segment(rank_, step).count;
   for (int peer = 0; peer < plan_.ranks() && count > 0; ++peer) {
     if (peer == rank_) continue;
     receives_.push_back({peer, slots_.received_piece(rank_, peer, step),
-                         static_cast<std::size_t>(encoded_bytes(count))});
+                         static_cast<std::size_t>(message_bytes(count))});
   }
   exchange(Traffic::kPieces, step);
 }
@@ -42,7 +58,7 @@ void DeviceSteps::sum(std::int64_t step, const void* own, void* out) {
   group_.lanes.join(Traffic::kPieces, step, arguments_.stream);
   if (segment(rank_, step).count == 0) return;
   prepare_sum(step, own, out);
-  group_.codec.sum_decode({&to_sum_, 1}, sum_settings(), arguments_.stream);
+  sum_decode(to_sum_);
 }
 
 void DeviceSteps::sum_and_send(std::int64_t step, const void* own, void* out) {
@@ -59,10 +75,10 @@ void DeviceSteps::sum_and_send(std::int64_t step, const void* own, void* out) {
 void DeviceSteps::send_result(std::int64_t step, const void* own) {
   const Segment mine = segment(rank_, step);
   if (mine.count > 0) {
-    const DeviceEncodeSegment encode{at(static_cast<const std::byte*>(own), mine.offset),
-                                     slots_.result(rank_, step), mine.count,
-                                     first_element(rank_, step)};
-    group_.codec.encode({&encode, 1}, arguments_.type, arguments_.stream, rounding(kPieceStage));
+    const DeviceEncodeSegment own_segment{at(static_cast<const std::byte*>(own), mine.offset),
+                                          slots_.result(rank_, step), mine.count,
+                                          first_element(rank_, step)};
+    encode({&own_segment, 1}, rounding(kPieceStage));
   }
   exchange_results(step);
 }
@@ -77,7 +93,7 @@ void DeviceSteps::take_results(std::int64_t step, std::span<void* const> chunks,
                           at(static_cast<std::byte*>(chunks[owner]), theirs.offset), theirs.count});
   }
   if (!to_decode_.empty()) {
-    group_.codec.decode(to_decode_, arguments_.type, arguments_.stream);
+    decode(to_decode_);
   }
 }
 
@@ -111,10 +127,10 @@ void DeviceSteps::exchange_results(std::int64_t step) {
   for (int distance = 1; distance < plan_.ranks(); ++distance) {
     const int peer = (rank_ + distance) % plan_.ranks();
     const std::int64_t theirs = segment(peer, step).count;
-    if (count > 0) add_send(peer, slots_.result(rank_, step), count, encoded_bytes(count));
+    if (count > 0) add_send(peer, slots_.result(rank_, step), count, message_bytes(count));
     if (theirs > 0) {
       receives_.push_back(
-          {peer, slots_.result(peer, step), static_cast<std::size_t>(encoded_bytes(theirs))});
+          {peer, slots_.result(peer, step), static_cast<std::size_t>(message_bytes(theirs))});
     }
   }
   exchange(Traffic::kResults, step);
@@ -155,10 +171,6 @@ DeviceSum DeviceSteps::sum_settings() const {
   sum.type = arguments_.type;
   sum.factor = arguments_.factor;
   return sum;
-}
-
-std::int64_t DeviceSteps::encoded_bytes(std::int64_t count) const {
-  return WireLayout(group_.codec.format(), count).total_bytes();
 }
 
 template <typename Byte>

@@ -34,11 +34,12 @@ struct DeviceStepArguments {
 enum class Results : std::uint8_t { kOfOthers, kOfAll };
 
 /// Not thread-safe; lives for one call. An empty segment is skipped, but never an exchange, since
-/// all ranks make equally many.
+/// all ranks make equally many. How a segment is encoded is for those to say who derive from it.
 class DeviceSteps {
  public:
   DeviceSteps(const DeviceGroup& group, const DeviceStepArguments& arguments, const ChunkPlan& plan,
               const DeviceSlots& slots, OperationStats& stats);
+  virtual ~DeviceSteps() = default;
 
   std::int64_t count() const { return plan_.steps(); }
 
@@ -59,6 +60,16 @@ class DeviceSteps {
   /// Lets the stream wait for the results of all steps up to this one.
   void await_results(std::int64_t step);
 
+ protected:
+  /// Bytes of `count` encoded elements.
+  virtual std::int64_t message_bytes(std::int64_t count) const;
+  virtual void encode(std::span<const DeviceEncodeSegment> segments, const Rounding& rounding);
+  virtual void decode(std::span<const DeviceDecodeSegment> segments);
+  virtual void sum_decode(const DeviceSumSegment& segment);
+
+  const DeviceGroup& group() const { return group_; }
+  const DeviceStepArguments& arguments() const { return arguments_; }
+
  private:
   void exchange_results(std::int64_t step);
   void exchange(Traffic traffic, std::int64_t step);
@@ -70,7 +81,6 @@ class DeviceSteps {
   std::int64_t first_element(int rank, std::int64_t step) const {
     return plan_.chunk_offset(rank) + plan_.segment(rank, step).offset;
   }
-  std::int64_t encoded_bytes(std::int64_t count) const;
   /// Where a segment's values are in its chunk.
   template <typename Byte>
   Byte* at(Byte* chunk, std::int64_t offset) const;

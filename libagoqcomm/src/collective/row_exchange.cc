@@ -6,46 +6,24 @@
 #include "collective/stopwatch.h"
 
 namespace agoq {
-namespace {
-
-/// An extent's first row, counted from the start of the own chunk.
-std::int64_t own_row(const RowsOfCall& of, Extent extent) {
-  return extent.first_element / of.width - of.first_row;
-}
-
-/// The epilogue of rows from `row` of the own chunk on.
-RowEpilogue epilogue_from(const RowsOfCall& of, std::int64_t row, DataType type) {
-  const std::int64_t elements = row * of.width;
-  const std::int64_t bytes = elements * static_cast<std::int64_t>(size_of(type));
-  RowEpilogue part = of.epilogue;
-  if (part.residual != nullptr)
-    part.residual = static_cast<const std::byte*>(part.residual) + bytes;
-  if (part.normed != nullptr) part.normed = static_cast<std::byte*>(part.normed) + bytes;
-  part.encoded.first += row;
-  part.rounding.first_element += elements;
-  return part;
-}
-
-}  // namespace
-
 std::int64_t RowExchange::message_bytes(std::int64_t count) const {
-  return RowLayout(codec_.format(), shape(count)).total_bytes();
+  return RowLayout(codec_.format(), of_.shape(count)).total_bytes();
 }
 
 void RowExchange::do_sum(const Summands& summands, Extent extent, void* out) {
   const Stopwatch stopwatch(stats_.sum_seconds);
-  codec_.sum_decode(pieces_of(summands), shape(extent.count), factor(), out, type(),
-                    epilogue_from(of_, own_row(of_, extent), type()));
+  codec_.sum_decode(pieces_of(summands), of_.shape(extent.count), factor(), out, type(),
+                    epilogue_from(of_, of_.own_row(extent.first_element), type()));
 }
 
 void RowExchange::encode(const void* values, Extent extent, std::byte* encoded) const {
   if (of_.encoded == nullptr) {
-    codec_.encode(values, type(), shape(extent.count), encoded, rounding(kPieceStage, extent));
+    codec_.encode(values, type(), of_.shape(extent.count), encoded, rounding(kPieceStage, extent));
     return;
   }
   const RowLayout chunk(codec_.format(), {of_.rows, of_.width});
-  const RowLayout segment(codec_.format(), shape(extent.count));
-  const std::int64_t row = own_row(of_, extent);
+  const RowLayout segment(codec_.format(), of_.shape(extent.count));
+  const std::int64_t row = of_.own_row(extent.first_element);
   std::memset(encoded + segment.code_bytes(), 0,
               static_cast<std::size_t>(segment.scale_offset() - segment.code_bytes()));
   std::memcpy(encoded, of_.encoded + row * chunk.row_code_bytes(),
@@ -57,25 +35,25 @@ void RowExchange::encode(const void* values, Extent extent, std::byte* encoded) 
 
 void RowExchange::decode(const std::byte* encoded, std::int64_t count, void* values,
                          CacheUse use) const {
-  codec_.decode(encoded, shape(count), values, type(), use);
+  codec_.decode(encoded, of_.shape(count), values, type(), use);
 }
 
 void RowExchange::sum_decode(const Pieces& pieces, Extent extent, float factor, void* values,
                              DataType type) const {
-  codec_.sum_decode(pieces, shape(extent.count), factor, values, type);
+  codec_.sum_decode(pieces, of_.shape(extent.count), factor, values, type);
 }
 
 void RowExchange::sum_encode(const Pieces& pieces, Extent extent, float factor, std::byte* encoded,
                              void* values, const Rounding& rounding) const {
-  codec_.sum_encode(pieces, shape(extent.count), factor, encoded, values, type(), rounding);
+  codec_.sum_encode(pieces, of_.shape(extent.count), factor, encoded, values, type(), rounding);
 }
 
 void ExactRowExchange::do_sum(const Summands& summands, Extent extent, void* out) {
   ExactExchange::do_sum(summands, extent, out);
   if (of_.epilogue.empty()) return;
   const Stopwatch stopwatch(stats_.sum_seconds);
-  codec_.apply(out, type_, {extent.count / of_.width, of_.width}, out,
-               epilogue_from(of_, own_row(of_, extent), type_));
+  codec_.apply(out, type_, of_.shape(extent.count), out,
+               epilogue_from(of_, of_.own_row(extent.first_element), type_));
 }
 
 }  // namespace agoq

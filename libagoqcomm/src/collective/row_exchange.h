@@ -5,20 +5,9 @@
 #include "agoqcomm/row_codec.h"
 #include "collective/exact_exchange.h"
 #include "collective/quantized_exchange.h"
+#include "collective/rows_of_call.h"
 
 namespace agoq {
-
-/// What a call's rows are on this rank.
-struct RowsOfCall {
-  std::int64_t width = 0;
-  /// The rank's own chunk: where it starts in the whole buffer, and how many rows it has.
-  std::int64_t first_row = 0;
-  std::int64_t rows = 0;
-  /// Of the own chunk, once it is summed.
-  RowEpilogue epilogue;
-  /// The own chunk as encoded rows, which then travel as they are; or null.
-  const std::byte* encoded = nullptr;
-};
 
 /// Not thread-safe.
 class RowExchange final : public QuantizedExchange {
@@ -44,8 +33,6 @@ class RowExchange final : public QuantizedExchange {
                   void* values, const Rounding& rounding) const override;
 
  private:
-  RowShape shape(std::int64_t count) const { return {count / of_.width, of_.width}; }
-
   const RowCodec& codec_;
   const RowsOfCall of_;
 };

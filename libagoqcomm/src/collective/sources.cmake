@@ -8,6 +8,7 @@ target_sources(agoqcomm PRIVATE
   ${CMAKE_CURRENT_LIST_DIR}/chunk_plan.cc
   ${CMAKE_CURRENT_LIST_DIR}/device_collectives.cc
   ${CMAKE_CURRENT_LIST_DIR}/device_lanes.cc
+  ${CMAKE_CURRENT_LIST_DIR}/device_row_steps.cc
   ${CMAKE_CURRENT_LIST_DIR}/device_slots.cc
   ${CMAKE_CURRENT_LIST_DIR}/device_steps.cc
   ${CMAKE_CURRENT_LIST_DIR}/exact_exchange.cc
@@ -18,6 +19,7 @@ target_sources(agoqcomm PRIVATE
   ${CMAKE_CURRENT_LIST_DIR}/reduce_scatter.cc
   ${CMAKE_CURRENT_LIST_DIR}/relayed_broadcast.cc
   ${CMAKE_CURRENT_LIST_DIR}/row_exchange.cc
+  ${CMAKE_CURRENT_LIST_DIR}/rows_of_call.cc
   ${CMAKE_CURRENT_LIST_DIR}/segment_exchange.cc
   ${CMAKE_CURRENT_LIST_DIR}/step_window.cc
   ${CMAKE_CURRENT_LIST_DIR}/two_level.cc
@@ -27,6 +29,9 @@ target_sources(agoqcomm PRIVATE
   ${CMAKE_CURRENT_LIST_DIR}/../communicator_impl.cc
   ${CMAKE_CURRENT_LIST_DIR}/../communicator_rows.cc
   ${CMAKE_CURRENT_LIST_DIR}/../device_communicator.cc
+  ${CMAKE_CURRENT_LIST_DIR}/../device_communicator_impl.cc
+  ${CMAKE_CURRENT_LIST_DIR}/../device_communicator_rows.cc
   ${CMAKE_CURRENT_LIST_DIR}/../exact_reason.cc
   ${CMAKE_CURRENT_LIST_DIR}/../options.cc
+  ${CMAKE_CURRENT_LIST_DIR}/../row_arguments.cc
   ${CMAKE_CURRENT_LIST_DIR}/../topology.cc)
