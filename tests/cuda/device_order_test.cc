@@ -98,6 +98,19 @@ TEST(DeviceOrder, EveryWaitOfAnAllGatherIsNeeded) {
       {.operation = Operation::kAllGather, .counts = {4 * kShortSegment, 4 * kShortSegment}});
 }
 
+TEST(DeviceOrder, EveryWaitOfAReduceScatterOfRowsIsNeeded) {
+  expect_every_wait_needed(
+      {.operation = Operation::kReduceScatter,
+       .counts = {16, 16},
+       .rows = {.width = 100, .residual = true, .norm = true, .normed = true, .encoded = true}});
+}
+
+TEST(DeviceOrder, EveryWaitOfAnAllGatherOfEncodedRowsIsNeeded) {
+  expect_every_wait_needed({.operation = Operation::kAllGather,
+                            .counts = {16, 16},
+                            .rows = {.width = 100, .sends_encoded = true}});
+}
+
 // What each of three ranks received in one exchange: the sent memory is written just before and
 // changed just after it, in the order of the streams.
 std::vector<Bytes> exchange_without(int forgotten, unsigned seed, int* waits) {

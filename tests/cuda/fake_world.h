@@ -13,6 +13,7 @@
 #include "device_calls.h"
 #include "fake_codec.h"
 #include "fake_device.h"
+#include "fake_row_codec.h"
 #include "group_testing.h"
 
 namespace agoq::testing {
@@ -50,7 +51,8 @@ class FakeWorld {
       rank.codec = codec.get();
       rank.stream = device.create_stream();
       rank.communicator = std::make_unique<DeviceCommunicator>(
-          std::move(transport), std::move(codec), runtime, options, segment_numel);
+          std::move(transport), std::move(codec), runtime, options, segment_numel,
+          std::make_unique<FakeRowCodec>(device, options.format));
       ranks_.push_back(std::move(rank));
     }
   }

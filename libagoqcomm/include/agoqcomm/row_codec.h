@@ -79,7 +79,9 @@ struct RowEpilogue {
   EncodedRows encoded;
   Rounding rounding;  ///< Of that encoding; first_element is that of the call's first row.
 
-  bool empty() const { return residual == nullptr && !norm && encoded.data == nullptr; }
+  bool empty() const {
+    return residual == nullptr && !norm && normed == nullptr && encoded.data == nullptr;
+  }
 };
 
 /// Thread-safe: immutable after construction; any number of threads may use one object.
