@@ -5,7 +5,7 @@
 #include "call_arguments.h"
 #include "collective/exact_reduce.h"
 #include "communicator_impl.h"
-#include "row_arguments.h"
+#include "communicator_row_arguments.h"
 
 namespace agoq {
 namespace {

@@ -5,8 +5,8 @@
 #include "codec/row_checks.h"
 #include "collective/device_collectives.h"
 #include "collective/exact_reduce.h"
+#include "communicator_row_arguments.h"
 #include "device_communicator_impl.h"
-#include "row_arguments.h"
 
 namespace agoq {
 namespace {

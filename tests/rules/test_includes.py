@@ -18,6 +18,7 @@ FORMATS = {
     "cuda_codec.h",
     "cuda_row_codec.h",
     "device_codec.h",
+    "device_row_codec.h",
 }
 HOST_BYTES = {
     "transport.h",

@@ -27,11 +27,11 @@ target_sources(agoqcomm PRIVATE
   ${CMAKE_CURRENT_LIST_DIR}/../call_arguments.cc
   ${CMAKE_CURRENT_LIST_DIR}/../communicator.cc
   ${CMAKE_CURRENT_LIST_DIR}/../communicator_impl.cc
+  ${CMAKE_CURRENT_LIST_DIR}/../communicator_row_arguments.cc
   ${CMAKE_CURRENT_LIST_DIR}/../communicator_rows.cc
   ${CMAKE_CURRENT_LIST_DIR}/../device_communicator.cc
   ${CMAKE_CURRENT_LIST_DIR}/../device_communicator_impl.cc
   ${CMAKE_CURRENT_LIST_DIR}/../device_communicator_rows.cc
   ${CMAKE_CURRENT_LIST_DIR}/../exact_reason.cc
   ${CMAKE_CURRENT_LIST_DIR}/../options.cc
-  ${CMAKE_CURRENT_LIST_DIR}/../row_arguments.cc
   ${CMAKE_CURRENT_LIST_DIR}/../topology.cc)

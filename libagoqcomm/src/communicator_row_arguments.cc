@@ -1,4 +1,4 @@
-#include "row_arguments.h"
+#include "communicator_row_arguments.h"
 
 #include <numeric>
 #include <string>
