@@ -275,8 +275,8 @@ inline CallResults host_results(const std::vector<CollectiveCall>& calls, int si
   return results;
 }
 
-/// Every kind of call, with about `base` elements a rank. Rank 1 has an empty chunk.
-inline std::vector<CollectiveCall> mixed_calls(int size, std::int64_t base = 500) {
+/// Calls of flat buffers, with about `base` elements a rank. Rank 1 has an empty chunk.
+inline std::vector<CollectiveCall> flat_calls(int size, std::int64_t base) {
   const auto chunks = [&](std::int64_t count) {
     std::vector<std::int64_t> counts;
     for (int r = 0; r < size; ++r) counts.push_back(r == 1 ? 0 : count + 37 * r);
@@ -308,10 +308,10 @@ inline std::vector<CollectiveCall> mixed_calls(int size, std::int64_t base = 500
   return calls;
 }
 
-/// Every kind of call of rows, with about `rows` rows a rank; rank 1 has none. Rows of 128 and 256
+/// Calls of rows, with about `rows` rows a rank; rank 1 has none. Rows of 128 and 256
 /// are whole blocks, those of 100 and 36 end in a short one, those of 3 have an odd number of
 /// bytes.
-inline std::vector<CollectiveCall> row_calls(int size, std::int64_t rows = 9) {
+inline std::vector<CollectiveCall> row_calls(int size, std::int64_t rows) {
   std::vector<std::int64_t> counts;
   for (int r = 0; r < size; ++r) counts.push_back(r == 1 ? 0 : rows + 5 * r);
   using enum Operation;
@@ -350,6 +350,14 @@ inline std::vector<CollectiveCall> row_calls(int size, std::int64_t rows = 9) {
        .counts = counts,
        .rows = {.width = 3, .sends_encoded = true, .quantize = false}},
   };
+}
+
+/// Every kind of call.
+inline std::vector<CollectiveCall> mixed_calls(int size, std::int64_t base = 500) {
+  std::vector<CollectiveCall> calls = flat_calls(size, base);
+  const std::vector<CollectiveCall> of_rows = row_calls(size, base / 50);
+  calls.insert(calls.end(), of_rows.begin(), of_rows.end());
+  return calls;
 }
 
 /// Options under which every call of a quantized kind is quantized.

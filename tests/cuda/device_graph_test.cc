@@ -84,12 +84,6 @@ TEST(DeviceGraph, AReplayReadsItsInputsAnew) {
   }
 }
 
-TEST(DeviceGraph, AReplayOfRowsReadsItsInputsAnew) {
-  for (const CollectiveCall& call : row_calls(kSize)) {
-    for (unsigned schedule = 0; schedule < 6; ++schedule) expect_replays(call, schedule);
-  }
-}
-
 TEST(DeviceGraph, StochasticRoundingIsRefusedAndTheGroupLivesOn) {
   Options options = quantize_everything();
   options.stochastic_rounding = true;

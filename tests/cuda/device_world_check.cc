@@ -134,19 +134,11 @@ void expect(bool good, const std::string& what) {
   if (!good) throw std::runtime_error(what);
 }
 
-// Every kind of call, with about `base` elements or a hundredth of it in rows.
-std::vector<CollectiveCall> all_calls(int size, std::int64_t base) {
-  std::vector<CollectiveCall> calls = mixed_calls(size, base);
-  const std::vector<CollectiveCall> of_rows = row_calls(size, base / 100);
-  calls.insert(calls.end(), of_rows.begin(), of_rows.end());
-  return calls;
-}
-
 // All calls one after another without a wait between, compared with the host's.
 void compare(std::vector<std::unique_ptr<DeviceTransport>> transports, std::int64_t base,
              std::int64_t segment_numel, const Options& options) {
   const auto size = static_cast<int>(transports.size());
-  const std::vector<CollectiveCall> calls = all_calls(size, base);
+  const std::vector<CollectiveCall> calls = mixed_calls(size, base);
   const CallResults expected = host_results(calls, size, options);
   World world(std::move(transports), options, segment_numel);
   std::vector<std::vector<std::unique_ptr<CudaBuffers>>> buffers;
@@ -204,7 +196,7 @@ cudaGraphExec_t capture(World& world, const std::function<void(std::size_t)>& is
 
 void replay_with_other_inputs(int size) {
   const Options options = quantize_everything();
-  for (const CollectiveCall& call : all_calls(size, 40000)) {
+  for (const CollectiveCall& call : mixed_calls(size, 40000)) {
     World world(make_device_inproc_group(size, cuda_runtime()), options, 4096);
     const auto buffers = world.buffers(call, 0);
     const auto issue = [&](std::size_t r) { world.ranks[r].issue(*buffers[r], call.factor); };
