@@ -134,7 +134,11 @@ class AgoqBackend : public c10d::Backend {
   WorkPtr recv(TensorList& tensors, int source, int tag) override;
   WorkPtr recvAnysource(TensorList& tensors, int tag) override;
 
-  // row_ops.cc. `rows` of each rank; CPU tensors. The Works are asynchronous ones.
+  // row_ops.cc. `rows` of each rank; all tensors of a call are on one device. The Works are
+  // asynchronous ones.
+  /// Whether these calls take tensors of the device, which all ranks see alike. One does not, and
+  /// says so: a sum that is exact, on a device that is not the CPU.
+  bool serves_rows(c10::Device device) const;
   WorkPtr reduce_scatter_rows(const at::Tensor& output, const at::Tensor& input,
                               const std::vector<std::int64_t>& rows, const RowTensors& epilogue,
                               std::optional<bool> quantize);
@@ -142,9 +146,8 @@ class AgoqBackend : public c10d::Backend {
                           const std::vector<std::int64_t>& rows, std::optional<bool> quantize);
   WorkPtr all_gather_encoded_rows(const at::Tensor& output, const at::Tensor& encoded,
                                   const std::vector<std::int64_t>& rows);
-  /// On this rank alone, at once. `output` may be undefined.
-  void finish_rows(const at::Tensor& values, const at::Tensor& output,
-                   const RowTensors& epilogue) const;
+  /// On this rank alone: at once, or on the caller's stream. `output` may be undefined.
+  void finish_rows(const at::Tensor& values, const at::Tensor& output, const RowTensors& epilogue);
 
   // group_ops.cc
   bool supportsSplitting() const override { return true; }
@@ -196,11 +199,14 @@ class AgoqBackend : public c10d::Backend {
                       const c10d::AllgatherOptions& options);
 
   // row_ops.cc
+  void require_rows_served(const at::Tensor& rows) const;
   void require_encoded(const at::Tensor& encoded, const at::Tensor& rows) const;
 
   // device_ops.cc
   using WorkspaceOf = std::function<std::size_t(const DeviceCommunicator& communicator)>;
   bool device_serves(const Call& call, const at::Tensor& tensor) const;
+  /// Whether there are kernels for devices of the type, and for as many ranks.
+  bool kernels_serve(c10::DeviceType type) const;
   /// Of several calls at once: all of them, none, or (unset) some.
   std::optional<bool> served_on_device(const std::vector<Call>& calls,
                                        const at::Tensor& tensor) const;

@@ -43,7 +43,7 @@ WorkPtr all_gather_rows(AgoqBackend& self, const at::Tensor& output, const at::T
   return self.all_gather_rows(output, input, rows, quantize);
 }
 
-void finish_rows(const AgoqBackend& self, const at::Tensor& values, const OptionalTensor& output,
+void finish_rows(AgoqBackend& self, const at::Tensor& values, const OptionalTensor& output,
                  const RowTensors& epilogue) {
   self.finish_rows(values, output.value_or(at::Tensor()), epilogue);
 }
@@ -64,6 +64,7 @@ void bind_rows(py::module_& module) {
            py::arg("normed") = py::none(), py::arg("encoded") = py::none(),
            py::arg("rounding") = Rounding());
   const py::object backend = module.attr("AgoqBackend");
+  add_method(backend, "serves_rows", &AgoqBackend::serves_rows);
   add_method(backend, "reduce_scatter_rows", &reduce_scatter_rows);
   add_method(backend, "all_gather_rows", &all_gather_rows);
   add_method(backend, "all_gather_encoded_rows", &AgoqBackend::all_gather_encoded_rows);

@@ -31,8 +31,10 @@ DeviceGroup::DeviceGroup(c10::Device device, const DeviceSupport& support,
   const c10::DeviceGuard guard(device);
   // Before the transport, which only one try can take.
   auto codec = support.make_codec(options.format);
-  communicator_ = std::make_unique<DeviceCommunicator>(make_transport(streams_), std::move(codec),
-                                                       streams_, options);
+  auto rows = support.make_row_codec(options.format);
+  communicator_ =
+      std::make_unique<DeviceCommunicator>(make_transport(streams_), std::move(codec), streams_,
+                                           options, /*segment_numel=*/0, std::move(rows));
   watch_ = std::make_shared<DeviceWatch>(
       *support.runtime, [this] { return communicator_->error(); }, std::move(fail));
 }
@@ -81,6 +83,14 @@ WorkPtr DeviceGroup::run(const Title& title, const TensorList& inputs, const Ten
   if (!capturing) number = watch_->end_call(handle, title.words, title.timeout);
   return c10::make_intrusive<DeviceWork>(title.rank, title.type, title.sequence, title.title,
                                          inputs, outputs, stream_, watch_, number, callbacks_);
+}
+
+void DeviceGroup::finish_rows(const void* values, DataType type, RowShape shape, void* out,
+                              const RowEpilogue& epilogue) const {
+  const auto device = streams_.device();
+  const c10::DeviceGuard on_device(device);
+  const auto stream = c10::impl::VirtualGuardImpl(device.type()).getStream(device);
+  communicator_->finish_rows(values, type, shape, out, epilogue, streams_.handle(stream));
 }
 
 void DeviceGroup::abort(const std::string& reason) noexcept {

@@ -52,6 +52,11 @@ class DeviceGroup {
   WorkPtr run(const Title& title, const TensorList& inputs, const TensorList& outputs,
               std::size_t workspace_bytes, const Body& body);
 
+  /// DeviceCommunicator::finish_rows() on the caller's current stream: no peer takes part, and
+  /// nothing of the group is in the way.
+  void finish_rows(const void* values, DataType type, RowShape shape, void* out,
+                   const RowEpilogue& epilogue) const;
+
   /// Fails what is unfinished and all later calls. Never waits.
   void abort(const std::string& reason) noexcept;
   /// Waits for all calls; false if that took longer than `limit`.

@@ -24,8 +24,12 @@ std::vector<std::int64_t> even_counts(std::int64_t count, int size) {
 }  // namespace
 
 bool AgoqBackend::device_serves(const Call& call, const at::Tensor& tensor) const {
-  if (call.reason != ExactReason::kNone || tensor.layout() != at::kStrided) return false;
-  const auto support = device_support_.find(tensor.device().type());
+  return call.reason == ExactReason::kNone && tensor.layout() == at::kStrided &&
+         kernels_serve(tensor.device().type());
+}
+
+bool AgoqBackend::kernels_serve(c10::DeviceType type) const {
+  const auto support = device_support_.find(type);
   return support != device_support_.end() && size_ <= support->second.max_ranks;
 }
 

@@ -1,6 +1,7 @@
 #include "device_support.h"
 
 #include "agoqcomm/cuda_codec.h"
+#include "agoqcomm/cuda_row_codec.h"
 #include "agoqcomm/error.h"
 
 namespace agoq {
@@ -16,6 +17,7 @@ std::optional<DeviceSupport> cuda_support() {
   return DeviceSupport{
       &cuda_runtime(),
       [](const BlockFormat& format) { return std::make_unique<CudaCodec>(format); },
+      [](const BlockFormat& format) { return std::make_unique<CudaRowCodec>(format); },
       CudaCodec::kMaxPieces};
 }
 

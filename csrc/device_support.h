@@ -7,6 +7,7 @@
 
 #include "agoqcomm/block_format.h"
 #include "agoqcomm/device_codec.h"
+#include "agoqcomm/device_row_codec.h"
 #include "agoqcomm/device_runtime.h"
 
 namespace agoq {
@@ -14,6 +15,7 @@ namespace agoq {
 struct DeviceSupport {
   DeviceRuntime* runtime = nullptr;  ///< Lives as long as the process.
   std::function<std::unique_ptr<DeviceCodec>(const BlockFormat&)> make_codec;
+  std::function<std::unique_ptr<DeviceRowCodec>(const BlockFormat&)> make_row_codec;
   /// Calls of larger groups are exact: a sum takes a piece of every rank.
   int max_ranks = 0;
 };

@@ -20,8 +20,11 @@ struct RowTensors {
   Rounding rounding;
   bool norm = false;
 
-  /// For `rows` rows of `like`; throws ValueError or TypeError where a tensor does not fit.
+  /// For rows like those of `like`, on its device; throws ValueError where a tensor does not fit.
   RowEpilogue core(const at::Tensor& like) const;
+  /// Those that a call reads, and those that it writes, after the call's own.
+  std::vector<at::Tensor> inputs(const at::Tensor& input) const;
+  std::vector<at::Tensor> outputs(const at::Tensor& output) const;
 };
 
 }  // namespace agoq

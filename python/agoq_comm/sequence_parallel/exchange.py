@@ -1,8 +1,9 @@
 """The collectives of sequence parallelism on matrices of rows, with blocks that respect the rows.
 
-On the CPU a gather or reduce-scatter is one call of the core, which keeps to the rows and is
-quantized as the caller wants. Where the core has none (other devices, types that are never
-quantized, an all-reduce), there are three ways to travel, chosen from what all ranks see alike:
+A gather or reduce-scatter is one call of the core, which keeps to the rows and is quantized as the
+caller wants. Where the core has none (types that are never quantized, an all-reduce, a sum on a
+device that is exact, a device or a group that the kernels do not serve), there are three ways to
+travel, chosen from what all ranks see alike:
 
 direct
     One call of the backend, which quantizes or not as it would by itself. Its blocks run through
@@ -29,6 +30,7 @@ import torch
 import torch.distributed as dist
 
 from agoq_comm import _C
+from agoq_comm._encoded import core_rounding
 from agoq_comm._groups import _backend_of
 from agoq_comm._single_tensor import all_gather_single, reduce_scatter_single
 from agoq_comm.sequence_parallel.rounding import next_rounding
@@ -63,9 +65,26 @@ def quantizes(x: torch.Tensor, numel: int, group: dist.ProcessGroup, wanted: boo
     return wanted and x.dtype in _QUANTIZABLE and numel >= options.min_numel
 
 
-def core_has_rows(x: torch.Tensor) -> bool:
-    """Tell whether the core's collectives of rows take matrices like `x`."""
-    return x.device.type == "cpu" and x.dtype in _QUANTIZABLE and x.shape[1] > 0
+def core_has_rows(x: torch.Tensor, group: dist.ProcessGroup) -> bool:
+    """Tell whether the core gathers and finishes rows like those of the matrix `x`."""
+    return x.dtype in _QUANTIZABLE and x.shape[1] > 0 and _backend_of(group).serves_rows(x.device)
+
+
+def core_sums_rows(x: torch.Tensor, group: dist.ProcessGroup, wanted: bool) -> bool:
+    """Tell whether the core reduce-scatters the rows of `x`: on a device, none that are exact."""
+    quantized = x.device.type == "cpu" or quantizes(x, x.numel(), group, wanted)
+    return quantized and core_has_rows(x, group)
+
+
+def encode(x: torch.Tensor, codec: RowBlocks, group: dist.ProcessGroup) -> torch.Tensor:
+    """Encode a matrix of rows that is to travel in the group."""
+    rounding = next_rounding(group)
+    if not core_has_rows(x, group):
+        return codec.encode(x, rounding)
+    data = x.new_empty(codec.encoded_bytes(x.shape[0]), dtype=torch.uint8)
+    epilogue = _C.RowEpilogue(encoded=data, rounding=core_rounding(rounding))
+    _backend_of(group).finish_rows(x.contiguous(), None, epilogue)
+    return data
 
 
 def _way(
@@ -86,7 +105,7 @@ def start_gather(
     """All-gather rows: `sizes` of each rank, or as many from all as this rank has."""
     x = x.contiguous()
     rows = _rows_of_all(x.shape[0], group, sizes)
-    if core_has_rows(x):
+    if core_has_rows(x, group):
         whole = x.new_empty(sum(rows), x.shape[1])
         call = _backend_of(group).all_gather_rows(whole, x, rows, wanted)
         return Pending([call], lambda: whole)
@@ -116,7 +135,7 @@ def start_gather_encoded(
 ) -> Pending:
     """All-gather rows that are encoded already, by sending their bytes as they are."""
     gathered = data.new_empty(sum(rows), codec.width, dtype=dtype)
-    if core_has_rows(gathered):
+    if core_has_rows(gathered, group):
         call = _backend_of(group).all_gather_encoded_rows(gathered, data, rows)
         return Pending([call], lambda: gathered)
     lengths = [codec.encoded_bytes(n) for n in rows]
@@ -142,7 +161,7 @@ def start_reduce_scatter(
     x = x.contiguous()
     rank = group.rank()
     rows = split_rows(x.shape[0], group, sizes)
-    if core_has_rows(x):
+    if core_sums_rows(x, group, wanted):
         part = x.new_empty(rows[rank], x.shape[1])
         call = _backend_of(group).reduce_scatter_rows(part, x, rows, wanted, _C.RowEpilogue())
         return Pending([call], lambda: part)

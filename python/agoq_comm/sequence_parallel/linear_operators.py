@@ -19,7 +19,6 @@ import torch.nn.functional as F
 from agoq_comm._groups import _backend_of
 from agoq_comm.sequence_parallel import exchange
 from agoq_comm.sequence_parallel.operators import as_rows, resolve
-from agoq_comm.sequence_parallel.rounding import next_rounding
 from agoq_comm.sequence_parallel.row_blocks import RowBlocks
 
 
@@ -57,7 +56,7 @@ def column_linear(
     elif codec is None:
         pending = exchange.start_gather(rows, members, None, quantized)
     else:
-        kept = codec.encode(rows, next_rounding(members))
+        kept = exchange.encode(rows, codec, members)
         counts = [rows.shape[0]] * members.size()
         pending = exchange.start_gather_encoded(kept, codec, counts, x.dtype, members)
     whole = pending.wait().view(-1, *x.shape[1:])

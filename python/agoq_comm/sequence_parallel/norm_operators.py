@@ -1,7 +1,8 @@
 """What stands between two blocks of a transformer, as operators: sum, residual, norm, encoding.
 
-On the CPU each is one pass of the core over its rows. Elsewhere it is what it consists of, one
-after the other.
+Each is one pass of the core over its rows. Where the core does not sum them (exchange.py says
+where) the pass follows the sum; where it does not finish them either, each is what it consists of,
+one after the other.
 """
 
 from __future__ import annotations
@@ -57,10 +58,13 @@ def reduce_scatter_norm(
     """Reduce-scatter plus residual, its RMSNorm, and the norm's encoded bytes, if any."""
     members, rows = resolve(group), as_rows(x)
     codec = _codec(residual, group, encode)
-    if not exchange.core_has_rows(rows):
-        part = exchange.start_reduce_scatter(rows, members, rows_of(sizes, x), quantized).wait()
-        sums = part.view(residual.shape) + residual
-        return sums, *_normed_apart(sums, weight, epsilon, group, codec)
+    counts = rows_of(sizes, x)
+    part = None
+    if not exchange.core_sums_rows(rows, members, quantized):
+        part = exchange.start_reduce_scatter(rows, members, counts, quantized).wait()
+        if not exchange.core_has_rows(rows, members):
+            sums = part.view(residual.shape) + residual
+            return sums, *_normed_apart(sums, weight, epsilon, group, codec)
     backend = _backend_of(members)
     residual = residual.contiguous()
     sums, normed = torch.empty_like(residual), torch.empty_like(residual)
@@ -73,8 +77,11 @@ def reduce_scatter_norm(
         encoded=None if codec is None else encoded,
         rounding=core_rounding(None if codec is None else next_rounding(members)),
     )
-    counts = exchange.split_rows(rows.shape[0], members, rows_of(sizes, x))
-    backend.reduce_scatter_rows(as_rows(sums), rows, counts, quantized, epilogue).wait()
+    if part is None:
+        split = exchange.split_rows(rows.shape[0], members, counts)
+        backend.reduce_scatter_rows(as_rows(sums), rows, split, quantized, epilogue).wait()
+    else:
+        backend.finish_rows(part, as_rows(sums), epilogue)
     return sums, normed, encoded
 
 
@@ -102,7 +109,7 @@ def rms_norm(
     """RMSNorm of this rank's rows, and its encoded bytes, if any."""
     members, x = resolve(group), x.contiguous()
     codec = _codec(x, group, encode)
-    if not exchange.core_has_rows(as_rows(x)):
+    if not exchange.core_has_rows(as_rows(x), members):
         return _normed_apart(x, weight, epsilon, group, codec)
     normed, encoded = torch.empty_like(x), _memory(x, codec)
     epilogue = _C.RowEpilogue(

@@ -5,7 +5,8 @@ last block of each row is short: encoded as if filled up with zeros, which do no
 
     codes of all rows, each from a whole byte on | zero bytes up to a scale | scales of all rows
 
-On the CPU the core does it (row_codec.h); on a device rows are filled up for its flat kernels.
+On the CPU the core does it (row_codec.h); on a device rows are filled up for its flat kernels,
+which serves what no group's core encodes: an all-reduce, and groups without kernels for rows.
 """
 
 from __future__ import annotations

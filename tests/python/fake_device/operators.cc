@@ -8,8 +8,10 @@
 #include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/from_blob.h>
+#include <ATen/ops/mm.h>
 #include <ATen/ops/set_native.h>
 #include <ATen/ops/view_native.h>
+#include <c10/core/WrapDimMinimal.h>
 #include <torch/library.h>
 
 #include "guard.h"
@@ -63,6 +65,7 @@ at::Tensor cat(const at::ITensorListRef& tensors, std::int64_t dim) {
   for (const auto& tensor : tensors) {
     parts.push_back(on_host(tensor));
     if (sizes.empty()) {
+      dim = c10::maybe_wrap_dim(dim, tensor.dim());
       sizes = tensor.sizes().vec();
     } else {
       sizes[static_cast<std::size_t>(dim)] += tensor.size(dim);
@@ -73,6 +76,14 @@ at::Tensor cat(const at::ITensorListRef& tensors, std::int64_t dim) {
     at::cat_out(to, parts, dim);
   });
   return whole;
+}
+
+at::Tensor mm(const at::Tensor& a, const at::Tensor& b) {
+  auto product = at::empty({a.size(0), b.size(1)}, a.options());
+  Machine::get().submit(
+      current_stream(), "mm",
+      [a = on_host(a), b = on_host(b), to = on_host(product)]() mutable { at::mm_out(to, a, b); });
+  return product;
 }
 
 const at::Tensor& resize(const at::Tensor& self, c10::IntArrayRef size,
@@ -110,6 +121,7 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, library) {
   library.impl("_copy_from", copy_from);
   library.impl("_copy_from_and_resize", copy_from_and_resize);
   library.impl("cat", cat);
+  library.impl("mm", mm);
   library.impl("resize_", resize);
   library.impl("record_stream", record_stream);
   library.impl("set_.source_Storage_storage_offset", set_storage);

@@ -1,4 +1,4 @@
-// The library's runtime on the machine's streams, and its CPU codec as the codec of the device.
+// The library's runtime on the machine's streams, and its CPU codecs as those of the device.
 #include "support.h"
 
 #include <atomic>
@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "agoqcomm/codec.h"
+#include "agoqcomm/row_codec.h"
 #include "guard.h"
 
 namespace fake {
@@ -21,6 +22,10 @@ std::atomic<bool> pinned_fails{false};
 struct Event {
   MarkPtr mark;
 };
+
+void submit(void* stream, const std::string& what, Work work) {
+  Machine::get().submit(stream_of_handle(stream), what, std::move(work));
+}
 
 class Runtime final : public agoq::DeviceRuntime {
  public:
@@ -39,7 +44,7 @@ class Runtime final : public agoq::DeviceRuntime {
     if (mark) Machine::get().block(stream_of_handle(stream), mark);
   }
   void copy(void* to, const void* from, std::size_t bytes, void* stream) override {
-    Machine::get().submit(stream_of_handle(stream), "copy", [=] { std::memcpy(to, from, bytes); });
+    submit(stream, "copy", [=] { std::memcpy(to, from, bytes); });
   }
   void* allocate_pinned(std::size_t bytes) override {
     if (pinned_fails) throw std::runtime_error("fake: no pinned memory");
@@ -60,7 +65,7 @@ class Runtime final : public agoq::DeviceRuntime {
  private:
   void submit_eager(void* stream, const std::string& what, Work work) {
     if (is_capturing(stream)) throw std::runtime_error("fake: " + what + " in a captured stream");
-    Machine::get().submit(stream_of_handle(stream), what, std::move(work));
+    submit(stream, what, std::move(work));
   }
 };
 
@@ -127,24 +132,57 @@ class Codec final : public agoq::DeviceCodec {
     rounding.first_element += first_element;
     return rounding;
   }
-  static void submit(void* stream, const std::string& what, Work work) {
-    Machine::get().submit(stream_of_handle(stream), what, std::move(work));
-  }
 
   const agoq::Codec codec_;
+};
+
+class RowCodec final : public agoq::DeviceRowCodec {
+ public:
+  explicit RowCodec(const agoq::BlockFormat& format) : codec_(agoq::Codec(format)) {}
+
+  const agoq::BlockFormat& format() const override { return codec_.format(); }
+  int max_pieces() const override { return 256; }
+
+  void encode(const void* values, agoq::DataType type, agoq::RowShape shape, std::byte* encoded,
+              void* stream, const agoq::Rounding& rounding) const override {
+    submit(stream, "encode_rows",
+           [=, this] { codec_.encode(values, type, shape, encoded, rounding); });
+  }
+  void decode(const std::byte* encoded, agoq::RowShape shape, void* values, agoq::DataType type,
+              void* stream) const override {
+    submit(stream, "decode_rows", [=, this] { codec_.decode(encoded, shape, values, type); });
+  }
+  void sum_decode(const agoq::Pieces& pieces, agoq::RowShape shape, float factor, void* values,
+                  agoq::DataType type, void* stream,
+                  const agoq::RowEpilogue& epilogue) const override {
+    // The list of pieces is the caller's, and need not outlive the call.
+    submit(stream, "sum_rows",
+           [=, this, encoded = std::vector(pieces.encoded.begin(), pieces.encoded.end())] {
+             const agoq::Pieces kept{encoded, pieces.own, pieces.own_type, pieces.own_rank};
+             codec_.sum_decode(kept, shape, factor, values, type, epilogue);
+           });
+  }
+  void apply(const void* values, agoq::DataType type, agoq::RowShape shape, void* out, void* stream,
+             const agoq::RowEpilogue& epilogue) const override {
+    codec_.check(type, shape, out, epilogue);
+    submit(stream, "apply_rows", [=, this] { codec_.apply(values, type, shape, out, epilogue); });
+  }
+
+ private:
+  const agoq::RowCodec codec_;
 };
 
 }  // namespace
 
 agoq::DeviceSupport& support() {
   static auto* const runtime = new Runtime;
-  static auto* const support =
-      new agoq::DeviceSupport{runtime,
-                              [](const agoq::BlockFormat& format) {
-                                if (codec_fails) throw std::runtime_error("fake: no codec");
-                                return std::make_unique<Codec>(format);
-                              },
-                              256};
+  static auto* const support = new agoq::DeviceSupport{
+      runtime,
+      [](const agoq::BlockFormat& format) {
+        if (codec_fails) throw std::runtime_error("fake: no codec");
+        return std::make_unique<Codec>(format);
+      },
+      [](const agoq::BlockFormat& format) { return std::make_unique<RowCodec>(format); }, 256};
   return *support;
 }
 

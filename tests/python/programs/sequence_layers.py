@@ -144,9 +144,7 @@ def the_kept_input_is_sent_again_as_it_is(me: Rank) -> None:
 
         with (
             mock.patch.object(exchange, "start_gather_encoded", spy),
-            mock.patch.object(
-                RowBlocks, "encode", autospec=True, side_effect=RowBlocks.encode
-            ) as encode,
+            mock.patch.object(exchange, "encode", wraps=exchange.encode) as encode,
         ):
             y = column(x)
             assert encode.call_count == 1
