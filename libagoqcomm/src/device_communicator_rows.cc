@@ -2,6 +2,7 @@
 #include <vector>
 
 #include "call_arguments.h"
+#include "codec/argument_checks.h"
 #include "codec/row_checks.h"
 #include "collective/device_collectives.h"
 #include "collective/exact_reduce.h"
@@ -13,10 +14,10 @@ namespace {
 
 void check_rows(DataType type, RowShape shape, const void* out, const RowEpilogue& epilogue) {
   constexpr auto kFunction = "DeviceCommunicator's epilogue";
-  check_row_type(kFunction, type);
+  check_type(kFunction, type);
   if (shape.rows == 0) return;
   check_row_epilogue(kFunction, shape, out, epilogue);
-  check_row_alignment(kFunction, epilogue.encoded.data, DeviceRowCodec::kEncodedAlignment);
+  check_alignment(kFunction, epilogue.encoded.data, DeviceRowCodec::kEncodedAlignment);
 }
 
 }  // namespace

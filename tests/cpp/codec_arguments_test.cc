@@ -5,25 +5,11 @@
 #include <limits>
 
 #include "agoqcomm/codec.h"
-#include "agoqcomm/error.h"
 #include "codec_testing.h"
+#include "expect_error.h"
 
 namespace agoq::testing {
 namespace {
-
-void expect_error(ErrorCode code, const std::string& words, const auto& call) {
-  try {
-    call();
-    FAIL() << "no error, expected: " << words;
-  } catch (const Error& error) {
-    EXPECT_EQ(error.code(), code);
-    EXPECT_NE(std::string(error.what()).find(words), std::string::npos) << error.what();
-  }
-}
-
-void expect_invalid(const std::string& words, const auto& call) {
-  expect_error(ErrorCode::kInvalidArgument, words, call);
-}
 
 class CodecArguments : public ::testing::Test {
  protected:
@@ -65,7 +51,7 @@ TEST_F(CodecArguments, TypesAreChecked) {
                  [&] { codec_.encode(values_, DataType::kInt32, 1, encoded_); });
   expect_invalid("float64 cannot",
                  [&] { codec_.decode(encoded_, 1, values_, DataType::kFloat64); });
-  expect_invalid("owner's piece has type float64", [&] {
+  expect_invalid("an owner's piece of type float64 cannot be encoded", [&] {
     codec_.sum_decode({pieces_, values_, DataType::kFloat64, 0}, 1, 1.0f, values_,
                       DataType::kFloat32);
   });

@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "agoqcomm/error.h"
 #include "contract_oracle.h"
+#include "expect_error.h"
 #include "row_oracle.h"
 
 namespace agoq::testing {
@@ -345,31 +345,23 @@ TEST(RowCodec, SaysWhatIsWrongWithItsArguments) {
   const RowCodec codec{Codec(BlockFormat{})};
   std::vector<float> x(256);
   std::vector<std::byte> encoded(1024);
-  const auto refuses = [](const char* words, const auto& call) {
-    try {
-      call();
-      ADD_FAILURE() << "accepted: " << words;
-    } catch (const Error& error) {
-      EXPECT_EQ(error.code(), ErrorCode::kInvalidArgument);
-      EXPECT_NE(std::string(error.what()).find(words), std::string::npos) << error.what();
-    }
-  };
   const DataType type = DataType::kFloat32;
-  refuses("cannot be encoded",
-          [&] { codec.encode(x.data(), DataType::kFloat64, {1, 128}, encoded.data()); });
-  refuses("a buffer is null", [&] { codec.encode(nullptr, type, {1, 128}, encoded.data()); });
-  refuses("no output", [&] { codec.apply(x.data(), type, {1, 128}, nullptr, {}); });
-  refuses("but no norm", [&] {
+  expect_invalid("cannot be encoded",
+                 [&] { codec.encode(x.data(), DataType::kFloat64, {1, 128}, encoded.data()); });
+  expect_invalid("a buffer is null",
+                 [&] { codec.encode(nullptr, type, {1, 128}, encoded.data()); });
+  expect_invalid("no output", [&] { codec.apply(x.data(), type, {1, 128}, nullptr, {}); });
+  expect_invalid("but no norm", [&] {
     RowEpilogue epilogue;
     epilogue.normed = x.data();
     codec.apply(x.data(), type, {1, 128}, nullptr, epilogue);
   });
-  refuses("do not lie within", [&] {
+  expect_invalid("do not lie within", [&] {
     RowEpilogue epilogue;
     epilogue.encoded = {encoded.data(), 1, 1};
     codec.apply(x.data(), type, {1, 128}, nullptr, epilogue);
   });
-  refuses("no pieces", [&] { codec.sum_decode({}, {1, 128}, 1.0f, x.data(), type); });
+  expect_invalid("no pieces", [&] { codec.sum_decode({}, {1, 128}, 1.0f, x.data(), type); });
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "agoqcomm/error.h"
+#include "codec/argument_checks.h"
 #include "codec/codec_threads.h"
 #include "codec/encoded_blocks.h"
 #include "codec/kernel_table.h"
@@ -26,48 +27,15 @@ bool is_streamed(CacheUse use, const void* values, std::int64_t bytes) {
 /// Elements worth a thread's waking up for.
 constexpr std::int64_t kLeastPart = 8192;
 
-void require(bool condition, const char* function, const std::string& what) {
-  if (condition) return;
-  throw Error(ErrorCode::kInvalidArgument, "Codec::" + std::string(function) + ": " + what);
-}
-
-void check_elements(const char* function, DataType type, std::int64_t count) {
-  require(count >= 0, function, "count is " + std::to_string(count) + "; it must be 0 or more");
-  require(is_encodable(type), function,
-          "elements of type " + std::string(to_string(type)) +
-              " cannot be encoded; use float32, bfloat16 or float16");
-}
-
-void check_values(const char* function, const void* values, DataType type, std::int64_t count) {
-  check_elements(function, type, count);
-  require(values != nullptr || count == 0, function, "the buffer of elements is null");
-}
-
-void check_encoded(const char* function, const std::byte* encoded, std::int64_t count) {
-  require(encoded != nullptr || count == 0, function, "the buffer of encoded bytes is null");
-  require(reinterpret_cast<std::uintptr_t>(encoded) % 4 == 0, function,
-          "the buffer of encoded bytes must be aligned to 4");
-}
-
-void check_rounding(const char* function, const Rounding& rounding) {
-  if (!rounding.stochastic) return;
-  require(rounding.rank < 1u << 24, function, "Rounding.rank must be below 2^24");
-  require(rounding.stage < 1u << 8, function, "Rounding.stage must be below 2^8");
-  require(rounding.first_element >= 0, function, "Rounding.first_element must be 0 or more");
-}
-
 void check_pieces(const char* function, const Pieces& pieces, std::int64_t count,
                   const void* values, DataType type) {
   const auto ranks = static_cast<std::int64_t>(pieces.encoded.size());
   require(ranks >= 1, function, "there are no pieces to sum");
   const bool owned = pieces.own != nullptr || (count == 0 && pieces.own_rank >= 0);
   require(owned ? pieces.own_rank >= 0 && pieces.own_rank < ranks : pieces.own_rank == -1, function,
-          "own_rank is " + std::to_string(pieces.own_rank) +
-              "; it must be the owner's place among the " + std::to_string(ranks) +
-              " pieces, or -1 where `own` is null");
-  require(!owned || is_encodable(pieces.own_type), function,
-          "the owner's piece has type " + std::string(to_string(pieces.own_type)) +
-              "; use float32, bfloat16 or float16");
+          "own_rank is ", pieces.own_rank, "; it must be the owner's place among the ", ranks,
+          " pieces, or -1 where `own` is null");
+  if (owned) check_type(function, pieces.own_type, "an owner's piece");
   for (std::int64_t rank = 0; rank < ranks; ++rank) {
     if (rank == pieces.own_rank) continue;
     check_encoded(function, pieces.encoded[static_cast<std::size_t>(rank)], count);
@@ -78,22 +46,10 @@ void check_pieces(const char* function, const Pieces& pieces, std::int64_t count
           "the sum cannot replace the owner's piece where its elements are the larger ones");
 }
 
-/// Blocks are read before they are written, so that encoded bytes may replace whole pieces, which
-/// lie just as they do.
-void check_replaced(const Pieces& pieces, std::int64_t count, const std::byte* encoded,
-                    std::int64_t bytes, const void* values, DataType type) {
-  for (std::size_t rank = 0; rank < pieces.encoded.size(); ++rank) {
-    if (static_cast<int>(rank) == pieces.own_rank) continue;
-    require(!overlaps_in_part(encoded, pieces.encoded[rank], bytes), "sum_encode",
-            "the buffer of encoded bytes overlaps a part of piece " + std::to_string(rank) +
-                "; it may be all of a piece's memory, or none of it");
-  }
-  const auto bytes_of = [count](DataType of) {
-    return count * static_cast<std::int64_t>(size_of(of));
-  };
-  require(!overlaps(encoded, bytes, pieces.own, bytes_of(pieces.own_type)) &&
-              !overlaps(encoded, bytes, values, bytes_of(type)),
-          "sum_encode",
+void check_apart(const char* function, const std::byte* encoded, std::int64_t bytes,
+                 const void* values, DataType type, std::int64_t count) {
+  require(!overlaps(encoded, bytes, values, count * static_cast<std::int64_t>(size_of(type))),
+          function,
           "the buffer of encoded bytes overlaps a buffer of elements; use memory of its own");
 }
 
@@ -171,9 +127,8 @@ BlockRange from(BlockRange range, std::int64_t first) {
 }
 
 std::shared_ptr<CodecThreads> make_threads(int threads) {
-  require(threads >= 1 && threads <= Codec::kMaxThreads, "Codec",
-          "threads is " + std::to_string(threads) + "; it must be 1 to " +
-              std::to_string(Codec::kMaxThreads));
+  require(threads >= 1 && threads <= Codec::kMaxThreads, "Codec", "threads is ", threads,
+          "; it must be 1 to ", Codec::kMaxThreads);
   return threads == 1 ? nullptr : std::make_shared<CodecThreads>(threads);
 }
 
@@ -189,14 +144,14 @@ Codec::Codec(const BlockFormat& format, CpuIsa isa, int threads)
 
 void Codec::encode(const void* values, DataType type, std::int64_t count, std::byte* encoded,
                    const Rounding& rounding) const {
-  check_values("encode", values, type, count);
-  check_encoded("encode", encoded, count);
-  check_rounding("encode", rounding);
+  constexpr auto kFunction = "Codec::encode";
+  check_type(kFunction, type);
+  check_values(kFunction, values, count);
+  check_encoded(kFunction, encoded, count);
+  check_rounding(kFunction, rounding);
   if (count == 0) return;
   const WireLayout layout(format_, count);
-  require(!overlaps(encoded, layout.total_bytes(), values,
-                    count * static_cast<std::int64_t>(size_of(type))),
-          "encode", "the buffer of encoded bytes overlaps that of elements");
+  check_apart(kFunction, encoded, layout.total_bytes(), values, type, count);
   const MutableEncodedBlocks out = blocks_at(encoded, layout, format_.scale);
   const std::int64_t fast = rounding.stochastic ? 0 : count / format_.block;
   in_parts(threads_.get(), count, layout.blocks(), [&](BlockRange range) {
@@ -209,8 +164,10 @@ void Codec::encode(const void* values, DataType type, std::int64_t count, std::b
 
 void Codec::decode(const std::byte* encoded, std::int64_t count, void* values, DataType type,
                    CacheUse use) const {
-  check_values("decode", values, type, count);
-  check_encoded("decode", encoded, count);
+  constexpr auto kFunction = "Codec::decode";
+  check_type(kFunction, type);
+  check_values(kFunction, values, count);
+  check_encoded(kFunction, encoded, count);
   if (count == 0) return;
   const WireLayout layout(format_, count);
   const EncodedBlocks in = blocks_at(encoded, layout, format_.scale);
@@ -227,8 +184,9 @@ void Codec::decode(const std::byte* encoded, std::int64_t count, void* values, D
 
 void Codec::decode_accumulate(const std::byte* encoded, std::int64_t count,
                               float* accumulator) const {
-  check_values("decode_accumulate", accumulator, DataType::kFloat32, count);
-  check_encoded("decode_accumulate", encoded, count);
+  constexpr auto kFunction = "Codec::decode_accumulate";
+  check_values(kFunction, accumulator, count);
+  check_encoded(kFunction, encoded, count);
   if (count == 0) return;
   const WireLayout layout(format_, count);
   const EncodedBlocks in = blocks_at(encoded, layout, format_.scale);
@@ -252,8 +210,10 @@ CodecThreads* Codec::threads_of(const Pieces& pieces, const void* values, DataTy
 
 void Codec::sum_decode(const Pieces& pieces, std::int64_t count, float factor, void* values,
                        DataType type) const {
-  check_values("sum_decode", values, type, count);
-  check_pieces("sum_decode", pieces, count, values, type);
+  constexpr auto kFunction = "Codec::sum_decode";
+  check_type(kFunction, type);
+  check_values(kFunction, values, count);
+  check_pieces(kFunction, pieces, count, values, type);
   if (count == 0) return;
   const WireLayout layout(format_, count);
   const SumOfPieces sum = sum_of(pieces, layout, format_.scale, factor);
@@ -268,13 +228,18 @@ void Codec::sum_decode(const Pieces& pieces, std::int64_t count, float factor, v
 
 void Codec::sum_encode(const Pieces& pieces, std::int64_t count, float factor, std::byte* encoded,
                        void* values, DataType type, const Rounding& rounding) const {
-  check_elements("sum_encode", type, count);
-  check_encoded("sum_encode", encoded, count);
-  check_pieces("sum_encode", pieces, count, values, type);
-  check_rounding("sum_encode", rounding);
+  constexpr auto kFunction = "Codec::sum_encode";
+  check_type(kFunction, type);
+  check_count(kFunction, count);
+  check_encoded(kFunction, encoded, count);
+  check_pieces(kFunction, pieces, count, values, type);
+  check_rounding(kFunction, rounding);
   if (count == 0) return;
   const WireLayout layout(format_, count);
-  check_replaced(pieces, count, encoded, layout.total_bytes(), values, type);
+  const std::int64_t bytes = layout.total_bytes();
+  check_replaced(kFunction, pieces.encoded, pieces.own_rank, encoded, bytes);
+  check_apart(kFunction, encoded, bytes, pieces.own, pieces.own_type, count);
+  check_apart(kFunction, encoded, bytes, values, type, count);
   const SumOfPieces sum = sum_of(pieces, layout, format_.scale, factor);
   const MutableEncodedBlocks out = blocks_at(encoded, layout, format_.scale);
   const std::int64_t fast = rounding.stochastic ? 0 : count / format_.block;

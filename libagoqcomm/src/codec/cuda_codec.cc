@@ -5,9 +5,9 @@
 #include <string>
 
 #include "agoqcomm/error.h"
+#include "codec/argument_checks.h"
 #include "codec/cuda/arguments.h"
 #include "codec/cuda/launch.h"
-#include "codec/overlap.h"
 
 namespace agoq {
 namespace {
@@ -15,56 +15,22 @@ namespace {
 /// Wider launches are no faster; the kernels' loops do the rest.
 constexpr int kMostThreadBlocks = 1 << 16;
 
-void require(bool condition, const char* function, const std::string& what) {
-  if (condition) return;
-  throw Error(ErrorCode::kInvalidArgument, "CudaCodec::" + std::string(function) + ": " + what);
-}
-
-void check_type(const char* function, DataType type, const char* whose) {
-  require(is_encodable(type), function,
-          std::string(whose) + " of type " + std::string(to_string(type)) +
-              " cannot be encoded; use float32, bfloat16 or float16");
-}
-
-void check_values(const char* function, const void* values, std::int64_t count) {
-  require(count >= 0, function, "count is " + std::to_string(count) + "; it must be 0 or more");
-  require(values != nullptr || count == 0, function, "the buffer of elements is null");
-}
-
-void check_encoded(const char* function, const std::byte* encoded, std::int64_t count) {
-  require(encoded != nullptr || count == 0, function, "the buffer of encoded bytes is null");
-  require(reinterpret_cast<std::uintptr_t>(encoded) % 4 == 0, function,
-          "the buffer of encoded bytes must be aligned to 4");
-}
-
-void check_rounding(const char* function, const Rounding& rounding, std::int64_t first_element) {
-  if (!rounding.stochastic) return;
-  require(rounding.rank < 1u << 24, function, "Rounding.rank must be below 2^24");
-  require(rounding.stage < 1u << 8, function, "Rounding.stage must be below 2^8");
-  require(rounding.first_element >= 0 && first_element >= 0, function,
-          "first_element must be 0 or more");
-}
-
 /// An output in the memory of an input, element by element.
 void check_in_place(const char* function, const void* output, DataType output_type,
                     const void* input, DataType input_type, const char* whose) {
   require(output == nullptr || output != input || size_of(output_type) == size_of(input_type),
-          function,
-          "the sum cannot replace " + std::string(whose) +
-              ", whose elements have another size: threads would overwrite what others must read");
+          function, "the sum cannot replace ", whose,
+          ", whose elements have another size: threads would overwrite what others must read");
 }
 
 void check_sum_segment(const char* function, const DeviceSumSegment& segment, const DeviceSum& sum,
                        std::size_t ranks) {
-  require(segment.count >= 0, function,
-          "count is " + std::to_string(segment.count) + "; it must be 0 or more");
-  require(segment.pieces.size() == ranks, function,
-          "segments have " + std::to_string(ranks) + " and " +
-              std::to_string(segment.pieces.size()) + " pieces; all must have as many");
+  check_count(function, segment.count);
+  require(segment.pieces.size() == ranks, function, "segments have ", ranks, " and ",
+          segment.pieces.size(), " pieces; all must have as many");
   if (segment.count == 0) return;
-  require((segment.own != nullptr) == (sum.own_rank >= 0), function,
-          "own_rank is " + std::to_string(sum.own_rank) +
-              "; it must be -1 where `own` is null, and only there");
+  require((segment.own != nullptr) == (sum.own_rank >= 0), function, "own_rank is ", sum.own_rank,
+          "; it must be -1 where `own` is null, and only there");
   for (std::size_t rank = 0; rank < ranks; ++rank) {
     if (static_cast<int>(rank) != sum.own_rank) {
       check_encoded(function, segment.pieces[rank], segment.count);
@@ -80,39 +46,33 @@ void check_sum_segment(const char* function, const DeviceSumSegment& segment, co
 
 void check_sum(const char* function, std::span<const DeviceSumSegment> segments,
                const DeviceSum& sum) {
-  check_type(function, sum.type, "elements");
+  check_type(function, sum.type);
   check_type(function, sum.own_type, "an owner's piece");
   check_type(function, sum.residual_type, "a residual");
   if (segments.empty()) return;
   const std::size_t ranks = segments.front().pieces.size();
   require(ranks >= 1, function, "there are no pieces to sum");
   if (ranks > CudaCodec::kMaxPieces) {
-    throw Error(ErrorCode::kUnsupported,
-                "CudaCodec::" + std::string(function) + ": " + std::to_string(ranks) +
-                    " pieces; one call sums up to " + std::to_string(CudaCodec::kMaxPieces) +
-                    ", and the next call may start from its fp32 sum");
+    throw Error(ErrorCode::kUnsupported, std::string(function) + ": " + std::to_string(ranks) +
+                                             " pieces; one call sums up to " +
+                                             std::to_string(CudaCodec::kMaxPieces) +
+                                             ", and the next call may start from its fp32 sum");
   }
-  require(sum.own_rank >= -1 && sum.own_rank < static_cast<int>(ranks), function,
-          "own_rank is " + std::to_string(sum.own_rank) + "; it must be below the " +
-              std::to_string(ranks) + " pieces, or -1");
+  require(sum.own_rank >= -1 && sum.own_rank < static_cast<int>(ranks), function, "own_rank is ",
+          sum.own_rank, "; it must be below the ", ranks, " pieces, or -1");
   for (const DeviceSumSegment& segment : segments) check_sum_segment(function, segment, sum, ranks);
 }
 
-/// A block's lanes have read all of it when one of them writes: encoded bytes may replace whole
-/// pieces.
-void check_replaced(const DeviceSumSegment& segment, const DeviceSum& sum, std::int64_t bytes) {
-  for (std::size_t rank = 0; rank < segment.pieces.size(); ++rank) {
-    if (static_cast<int>(rank) == sum.own_rank) continue;
-    require(!overlaps_in_part(segment.encoded, segment.pieces[rank], bytes), "sum_encode",
-            "the buffer of encoded bytes overlaps a part of piece " + std::to_string(rank) +
-                "; it may be all of a piece's memory, or none of it");
-  }
+/// What a segment adds to the rounding of its call.
+void check_first_element(const char* function, const Rounding& rounding, std::int64_t first) {
+  require(!rounding.stochastic || first >= 0, function,
+          "a segment's first_element must be 0 or more");
 }
 
 void check_launch(const char* function, int error) {
   if (error == 0) return;
-  throw Error(ErrorCode::kSystem, "CudaCodec::" + std::string(function) +
-                                      ": CUDA refused the launch: " + cuda::error_text(error));
+  throw Error(ErrorCode::kSystem,
+              std::string(function) + ": CUDA refused the launch: " + cuda::error_text(error));
 }
 
 cuda::BlockShape shape_of(const BlockFormat& format) {
@@ -273,11 +233,13 @@ CudaCodec::CudaCodec(const BlockFormat& format, int max_thread_blocks)
 
 void CudaCodec::encode(std::span<const DeviceEncodeSegment> segments, DataType type, void* stream,
                        const Rounding& rounding) const {
-  check_type("encode", type, "elements");
+  constexpr auto kFunction = "CudaCodec::encode";
+  check_type(kFunction, type);
+  check_rounding(kFunction, rounding);
   for (const DeviceEncodeSegment& segment : segments) {
-    check_values("encode", segment.values, segment.count);
-    check_encoded("encode", segment.encoded, segment.count);
-    check_rounding("encode", rounding, segment.first_element);
+    check_values(kFunction, segment.values, segment.count);
+    check_encoded(kFunction, segment.encoded, segment.count);
+    check_first_element(kFunction, rounding, segment.first_element);
   }
   Batch<cuda::EncodeArguments> batch(format_, max_thread_blocks_, kMaxEncodeSegments, stream);
   batch.arguments.rounding = key_of(rounding);
@@ -291,53 +253,57 @@ void CudaCodec::encode(std::span<const DeviceEncodeSegment> segments, DataType t
     to.values = segment.values;
     to.encoded = bytes_of(segment.encoded);
     to.first_element = rounding.first_element + segment.first_element;
-    if (batch.is_full()) batch.flush("encode", start);
+    if (batch.is_full()) batch.flush(kFunction, start);
   }
-  batch.flush("encode", start);
+  batch.flush(kFunction, start);
 }
 
 void CudaCodec::decode(std::span<const DeviceDecodeSegment> segments, DataType type,
                        void* stream) const {
-  check_type("decode", type, "elements");
+  constexpr auto kFunction = "CudaCodec::decode";
+  check_type(kFunction, type);
   Batch<cuda::DecodeArguments> batch(format_, max_thread_blocks_, kMaxEncodeSegments, stream);
-  decode_segments("decode", segments, batch, [&](const auto& arguments, const auto& launch) {
+  decode_segments(kFunction, segments, batch, [&](const auto& arguments, const auto& launch) {
     return cuda::launch_decode(format_.element, type, arguments, launch);
   });
 }
 
 void CudaCodec::decode_accumulate(std::span<const DeviceDecodeSegment> segments,
                                   void* stream) const {
+  constexpr auto kFunction = "CudaCodec::decode_accumulate";
   Batch<cuda::DecodeArguments> batch(format_, max_thread_blocks_, kMaxEncodeSegments, stream);
-  decode_segments("decode_accumulate", segments, batch,
-                  [&](const auto& arguments, const auto& launch) {
-                    return cuda::launch_accumulate(format_.element, arguments, launch);
-                  });
+  decode_segments(kFunction, segments, batch, [&](const auto& arguments, const auto& launch) {
+    return cuda::launch_accumulate(format_.element, arguments, launch);
+  });
 }
 
 void CudaCodec::sum_decode(std::span<const DeviceSumSegment> segments, const DeviceSum& sum,
                            void* stream) const {
-  check_sum("sum_decode", segments, sum);
+  constexpr auto kFunction = "CudaCodec::sum_decode";
+  check_sum(kFunction, segments, sum);
   for (const DeviceSumSegment& segment : segments) {
-    check_values("sum_decode", segment.values, segment.count);
+    check_values(kFunction, segment.values, segment.count);
   }
   Batch<cuda::SumArguments> batch(format_, max_thread_blocks_, most_sum_segments(segments), stream);
-  sum_segments("sum_decode", segments, sum, 0, batch,
-               [&](const auto& arguments, const auto& launch) {
-                 return cuda::launch_sum_decode(format_.element, arguments, launch);
-               });
+  sum_segments(kFunction, segments, sum, 0, batch, [&](const auto& arguments, const auto& launch) {
+    return cuda::launch_sum_decode(format_.element, arguments, launch);
+  });
 }
 
 void CudaCodec::sum_encode(std::span<const DeviceSumSegment> segments, const DeviceSum& sum,
                            void* stream, const Rounding& rounding) const {
-  check_sum("sum_encode", segments, sum);
+  constexpr auto kFunction = "CudaCodec::sum_encode";
+  check_sum(kFunction, segments, sum);
+  check_rounding(kFunction, rounding);
   for (const DeviceSumSegment& segment : segments) {
-    check_encoded("sum_encode", segment.encoded, segment.count);
-    check_replaced(segment, sum, WireLayout(format_, segment.count).total_bytes());
-    check_rounding("sum_encode", rounding, segment.first_element);
+    check_encoded(kFunction, segment.encoded, segment.count);
+    check_replaced(kFunction, segment.pieces, sum.own_rank, segment.encoded,
+                   WireLayout(format_, segment.count).total_bytes());
+    check_first_element(kFunction, rounding, segment.first_element);
   }
   Batch<cuda::SumArguments> batch(format_, max_thread_blocks_, most_sum_segments(segments), stream);
   batch.arguments.rounding = key_of(rounding);
-  sum_segments("sum_encode", segments, sum, rounding.first_element, batch,
+  sum_segments(kFunction, segments, sum, rounding.first_element, batch,
                [&](const auto& arguments, const auto& launch) {
                  return cuda::launch_sum_encode(format_.element, rounding.stochastic, arguments,
                                                 launch);

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "agoqcomm/error.h"
+#include "codec/argument_checks.h"
 #include "codec/cuda/arguments.h"
 #include "codec/cuda/launch.h"
 #include "codec/row_checks.h"
@@ -16,7 +17,7 @@ namespace {
 constexpr int kMostThreadBlocks = 1 << 16;
 
 void check_encoded(const char* function, const std::byte* encoded) {
-  check_row_alignment(function, encoded, DeviceRowCodec::kEncodedAlignment);
+  check_alignment(function, encoded, DeviceRowCodec::kEncodedAlignment);
 }
 
 void check_pieces(const char* function, const Pieces& pieces, const void* values, DataType type) {
@@ -117,7 +118,7 @@ void CudaRowCodec::encode(const void* values, DataType type, RowShape shape, std
   if (is_flat(shape)) {
     return codec_.encode(values, type, shape.rows * shape.width, encoded, stream, rounding);
   }
-  require_row(encoded != nullptr || shape.rows == 0, kFunction, "a buffer is null");
+  require(encoded != nullptr || shape.rows == 0, kFunction, "a buffer is null");
   RowEpilogue epilogue;
   epilogue.encoded = {encoded, shape.rows, 0};
   epilogue.rounding = rounding;
@@ -138,7 +139,7 @@ void CudaRowCodec::sum_decode(const Pieces& pieces, RowShape shape, float factor
                               DataType type, void* stream, const RowEpilogue& epilogue) const {
   constexpr auto kFunction = "CudaRowCodec::sum_decode";
   const RowLayout layout(format(), shape);
-  check_row_type(kFunction, type);
+  check_type(kFunction, type);
   if (shape.rows == 0) return;
   check_pieces(kFunction, pieces, values, type);
   check_epilogue(kFunction, shape, values, epilogue);
@@ -152,10 +153,10 @@ void CudaRowCodec::apply(const void* values, DataType type, RowShape shape, void
                          const RowEpilogue& epilogue) const {
   constexpr auto kFunction = "CudaRowCodec::apply";
   const RowLayout layout(format(), shape);
-  check_row_type(kFunction, type);
+  check_type(kFunction, type);
   if (shape.rows == 0) return;
   check_epilogue(kFunction, shape, out, epilogue);
-  require_row(values != nullptr, kFunction, "the buffer of elements is null");
+  require(values != nullptr, kFunction, "the buffer of elements is null");
   // A sum of the owner's piece and no other.
   const std::byte* none[] = {nullptr};
   start(kFunction, {.encoded = none, .own = values, .own_type = type, .own_rank = 0}, shape, 1.0f,

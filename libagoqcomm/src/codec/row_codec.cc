@@ -5,6 +5,7 @@
 #include <type_traits>
 #include <vector>
 
+#include "codec/argument_checks.h"
 #include "codec/codec_threads.h"
 #include "codec/encoded_blocks.h"
 #include "codec/row_checks.h"
@@ -217,10 +218,10 @@ bool RowCodec::are_flat(const Pieces& pieces, RowShape shape) const {
 void RowCodec::encode(const void* values, DataType type, RowShape shape, std::byte* encoded,
                       const Rounding& rounding) const {
   const RowLayout layout(format(), shape);
-  check_row_type("RowCodec::encode", type);
-  check_row_rounding("RowCodec::encode", rounding);
+  check_type("RowCodec::encode", type);
+  check_rounding("RowCodec::encode", rounding);
   if (shape.rows == 0) return;
-  require_row(values != nullptr && encoded != nullptr, "RowCodec::encode", "a buffer is null");
+  require(values != nullptr && encoded != nullptr, "RowCodec::encode", "a buffer is null");
   if (is_flat(shape, encoded)) {
     return codec_.encode(values, type, shape.rows * shape.width, encoded, rounding);
   }
@@ -236,9 +237,9 @@ void RowCodec::encode(const void* values, DataType type, RowShape shape, std::by
 void RowCodec::decode(const std::byte* encoded, RowShape shape, void* values, DataType type,
                       CacheUse use) const {
   const RowLayout layout(format(), shape);
-  check_row_type("RowCodec::decode", type);
+  check_type("RowCodec::decode", type);
   if (shape.rows == 0) return;
-  require_row(values != nullptr && encoded != nullptr, "RowCodec::decode", "a buffer is null");
+  require(values != nullptr && encoded != nullptr, "RowCodec::decode", "a buffer is null");
   if (is_flat(shape, encoded)) {
     return codec_.decode(encoded, shape.rows * shape.width, values, type, use);
   }
@@ -253,7 +254,7 @@ void RowCodec::decode(const std::byte* encoded, RowShape shape, void* values, Da
 void RowCodec::sum_decode(const Pieces& pieces, RowShape shape, float factor, void* values,
                           DataType type, const RowEpilogue& epilogue) const {
   const RowLayout layout(format(), shape);
-  check_row_type("RowCodec::sum_decode", type);
+  check_type("RowCodec::sum_decode", type);
   if (shape.rows == 0) return;
   check_row_pieces("RowCodec::sum_decode", pieces, values, type);
   if (epilogue.empty() && are_flat(pieces, shape)) {
@@ -275,11 +276,11 @@ void RowCodec::sum_decode(const Pieces& pieces, RowShape shape, float factor, vo
 void RowCodec::sum_encode(const Pieces& pieces, RowShape shape, float factor, std::byte* encoded,
                           void* values, DataType type, const Rounding& rounding) const {
   const RowLayout layout(format(), shape);
-  check_row_type("RowCodec::sum_encode", type);
-  check_row_rounding("RowCodec::sum_encode", rounding);
+  check_type("RowCodec::sum_encode", type);
+  check_rounding("RowCodec::sum_encode", rounding);
   if (shape.rows == 0) return;
   check_row_pieces("RowCodec::sum_encode", pieces, values, type);
-  require_row(encoded != nullptr, "RowCodec::sum_encode", "the buffer of encoded bytes is null");
+  require(encoded != nullptr, "RowCodec::sum_encode", "the buffer of encoded bytes is null");
   if (is_flat(shape, encoded) && are_flat(pieces, shape)) {
     return codec_.sum_encode(pieces, shape.rows * shape.width, factor, encoded, values, type,
                              rounding);
@@ -296,7 +297,7 @@ void RowCodec::sum_encode(const Pieces& pieces, RowShape shape, float factor, st
 void RowCodec::check(DataType type, RowShape shape, const void* out,
                      const RowEpilogue& epilogue) const {
   const RowLayout layout(format(), shape);
-  check_row_type("RowCodec::apply", type);
+  check_type("RowCodec::apply", type);
   if (shape.rows > 0) check_row_epilogue("RowCodec::apply", shape, out, epilogue);
 }
 
@@ -304,7 +305,7 @@ void RowCodec::apply(const void* values, DataType type, RowShape shape, void* ou
                      const RowEpilogue& epilogue) const {
   check(type, shape, out, epilogue);
   if (shape.rows == 0) return;
-  require_row(values != nullptr, "RowCodec::apply", "the buffer of elements is null");
+  require(values != nullptr, "RowCodec::apply", "the buffer of elements is null");
   if (const EncodedRows& to = epilogue.encoded; to.data != nullptr) {
     write_gap(to.data, RowLayout(format(), {to.rows, shape.width}));
   }

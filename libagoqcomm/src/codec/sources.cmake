@@ -3,6 +3,7 @@ target_sources(agoqcomm PRIVATE
   ${CMAKE_CURRENT_LIST_DIR}/../error.cc
   ${CMAKE_CURRENT_LIST_DIR}/../types.cc
   ${CMAKE_CURRENT_LIST_DIR}/../version.cc
+  ${CMAKE_CURRENT_LIST_DIR}/argument_checks.cc
   ${CMAKE_CURRENT_LIST_DIR}/block_format.cc
   ${CMAKE_CURRENT_LIST_DIR}/codec.cc
   ${CMAKE_CURRENT_LIST_DIR}/codec_threads.cc
