@@ -5,7 +5,7 @@
 #include <string>
 
 #include "agoqcomm/cuda_codec.h"
-#include "agoqcomm/error.h"
+#include "expect_error.h"
 
 namespace agoq::testing {
 namespace {
@@ -18,13 +18,7 @@ TEST(CudaCodecAvailability, IsToldAtConstruction) {
   }
   const std::string words = CudaCodec::is_built() ? "CUDA reports no device; use Codec"
                                                   : "this build of libagoqcomm has no CUDA kernels";
-  try {
-    const CudaCodec codec{BlockFormat{}};
-    FAIL() << "no error, expected: " << words;
-  } catch (const Error& error) {
-    EXPECT_EQ(error.code(), ErrorCode::kUnsupported);
-    EXPECT_NE(std::string(error.what()).find(words), std::string::npos) << error.what();
-  }
+  expect_error(ErrorCode::kUnsupported, words, [] { CudaCodec{BlockFormat{}}; });
 }
 
 }  // namespace

@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "agoqcomm/cuda_row_codec.h"
-#include "agoqcomm/error.h"
 #include "cuemu/cuemu.h"
+#include "expect_refused.h"
 
 namespace agoq::testing {
 namespace {
@@ -16,20 +16,6 @@ constexpr RowShape kShape{2, 100};
 
 class CudaRowCodecArguments : public ::testing::Test {
  protected:
-  void expect_error(ErrorCode code, const std::string& words, const auto& call) {
-    const std::uint64_t before = cuemu::launches();
-    try {
-      call();
-      FAIL() << "no error, expected: " << words;
-    } catch (const Error& error) {
-      EXPECT_EQ(error.code(), code);
-      EXPECT_NE(std::string(error.what()).find(words), std::string::npos) << error.what();
-    }
-    EXPECT_EQ(cuemu::launches(), before);
-  }
-  void expect_invalid(const std::string& words, const auto& call) {
-    expect_error(ErrorCode::kInvalidArgument, words, call);
-  }
   void apply(void* out, const RowEpilogue& epilogue) const {
     codec_.apply(values_, kFloat32, kShape, out, nullptr, epilogue);
   }
@@ -53,48 +39,48 @@ TEST_F(CudaRowCodecArguments, NothingStartsForNoRows) {
 
 TEST_F(CudaRowCodecArguments, RowsAndBuffersAreChecked) {
   for (const RowShape shape : {RowShape{2, 0}, RowShape{-1, 128}, RowShape{1, kMaxRowWidth + 1}}) {
-    expect_invalid("RowLayout",
+    expect_refused("RowLayout",
                    [&] { codec_.encode(values_, kFloat32, shape, encoded_, nullptr); });
-    expect_invalid("RowLayout",
+    expect_refused("RowLayout",
                    [&] { codec_.decode(encoded_, shape, values_, kFloat32, nullptr); });
   }
-  expect_invalid("CudaRowCodec::encode: a buffer is null",
+  expect_refused("CudaRowCodec::encode: a buffer is null",
                  [&] { codec_.encode(values_, kFloat32, kShape, nullptr, nullptr); });
-  expect_invalid("buffer of elements is null",
+  expect_refused("buffer of elements is null",
                  [&] { codec_.encode(nullptr, kFloat32, kShape, encoded_, nullptr); });
-  expect_invalid("aligned to 4",
+  expect_refused("aligned to 4",
                  [&] { codec_.encode(values_, kFloat32, kShape, encoded_ + 2, nullptr); });
-  expect_invalid("aligned to 4",
+  expect_refused("aligned to 4",
                  [&] { codec_.decode(encoded_ + 1, kShape, values_, kFloat32, nullptr); });
-  expect_invalid("int32 cannot be encoded",
+  expect_refused("int32 cannot be encoded",
                  [&] { codec_.encode(values_, DataType::kInt32, kShape, encoded_, nullptr); });
 }
 
 TEST_F(CudaRowCodecArguments, AnEpilogueIsChecked) {
-  expect_invalid("there is no output", [&] { apply(nullptr, {}); });
+  expect_refused("there is no output", [&] { apply(nullptr, {}); });
   RowEpilogue without_norm;
   without_norm.normed = out_;
-  expect_invalid("but no norm", [&] { apply(nullptr, without_norm); });
+  expect_refused("but no norm", [&] { apply(nullptr, without_norm); });
   RowEpilogue outside;
   outside.encoded = {encoded_, 3, 2};
-  expect_invalid("rows 2 to 4 do not lie within the 3", [&] { apply(nullptr, outside); });
+  expect_refused("rows 2 to 4 do not lie within the 3", [&] { apply(nullptr, outside); });
   RowEpilogue by_chance;
   by_chance.encoded = {encoded_, 2, 0};
   by_chance.rounding = {.stochastic = true, .rank = 1u << 24};
-  expect_invalid("Rounding.rank", [&] { apply(nullptr, by_chance); });
+  expect_refused("Rounding.rank", [&] { apply(nullptr, by_chance); });
 }
 
 TEST_F(CudaRowCodecArguments, PiecesAreChecked) {
   const std::byte* pieces[] = {nullptr, encoded_};
-  expect_invalid("no pieces", [&] { sum({}, out_); });
-  expect_invalid("piece of rank 0 is null", [&] { sum({.encoded = pieces}, out_); });
-  expect_invalid("own_rank is 2",
+  expect_refused("no pieces", [&] { sum({}, out_); });
+  expect_refused("piece of rank 0 is null", [&] { sum({.encoded = pieces}, out_); });
+  expect_refused("own_rank is 2",
                  [&] { sum({.encoded = pieces, .own = values_, .own_rank = 2}, out_); });
-  expect_invalid("both have one type", [&] {
+  expect_refused("both have one type", [&] {
     sum({.encoded = pieces, .own = out_, .own_type = DataType::kFloat16, .own_rank = 0}, out_);
   });
   const std::vector<const std::byte*> many(CudaCodec::kMaxPieces + 1, encoded_);
-  expect_error(ErrorCode::kUnsupported, "257 pieces", [&] { sum({.encoded = many}, out_); });
+  expect_refused(ErrorCode::kUnsupported, "257 pieces", [&] { sum({.encoded = many}, out_); });
 }
 
 }  // namespace
