@@ -52,6 +52,7 @@ class _EncodedStep(ABC):
             clipping = GradientClipping(clipping)
         self._clipping = clipping
         self._witness = nn.Parameter(torch.zeros(2, device=gradients.device))
+        self._step_of_witness = gradients.steps
 
     @property
     def param_groups(self) -> list[dict[str, Any]]:
@@ -75,6 +76,7 @@ class _EncodedStep(ABC):
     @torch.no_grad()
     def step(self) -> None:
         """Reduce if that has not been done, clip, and step bucket by bucket."""
+        self._forget_last_step()
         factor = 1.0
         if self._clipping is not None or self._witness.grad is not None:
             self._summon_witness()
@@ -89,7 +91,14 @@ class _EncodedStep(ABC):
         if not self.gradients.is_reduced:
             self.gradients.reduce()
 
+    def _forget_last_step(self) -> None:
+        """What the witness says is of one step, which may have ended without our `zero_grad`."""
+        if self._step_of_witness != self.gradients.steps:
+            self._witness.grad = None
+            self._step_of_witness = self.gradients.steps
+
     def _summon_witness(self) -> None:
+        self._forget_last_step()
         self._reduce()
         if self._witness.grad is None:
             norm = self._norm().float()
@@ -116,6 +125,18 @@ class _EncodedStep(ABC):
     @abstractmethod
     def _step(self, factor: float) -> None:
         """Step with all gradients times `factor`."""
+
+
+def _dtype_for(factor: float) -> torch.dtype | None:
+    """What to decode gradients to that are to be multiplied; None for their parameter's type.
+
+    A scaled sum need not fit in fp16 where the gradient itself does.
+    """
+    return None if factor == 1.0 else torch.float32
+
+
+def _times(factor: float, gradient: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    return gradient if factor == 1.0 else gradient.mul_(factor).to(dtype)
 
 
 class ChunkedOptimizer(_EncodedStep):
@@ -146,15 +167,19 @@ class ChunkedOptimizer(_EncodedStep):
                 'agoq_comm: ChunkedOptimizer takes gradients with result="all_reduce"; '
                 'ShardedOptimizer takes those with result="reduce_scatter".'
             )
-        known = set(gradients.parameters)
-        for group in optimizer.param_groups:
-            if any(p.requires_grad and p not in known for p in group["params"]):
+        super().__init__(gradients, clipping)
+        self.optimizer = optimizer
+        self._known = set(gradients.parameters)
+        self._refuse_strangers()
+
+    def _refuse_strangers(self) -> None:
+        """Also before each step: a frozen parameter may have been thawed."""
+        for group in self.optimizer.param_groups:
+            if any(p.requires_grad and p not in self._known for p in group["params"]):
                 raise ValueError(
                     "agoq_comm: the optimizer has a parameter that the gradients were not made "
                     "for; it would be stepped once for each bucket."
                 )
-        super().__init__(gradients, clipping)
-        self.optimizer = optimizer
 
     def _own_gradients(self) -> Iterator[tuple[nn.Parameter, torch.Tensor]]:
         for parameter in self.gradients.parameters:
@@ -163,12 +188,13 @@ class ChunkedOptimizer(_EncodedStep):
                 yield parameter, gradient
 
     def _step(self, factor: float) -> None:
+        self._refuse_strangers()
         for bucket in self.gradients.buckets:
             members = [self.gradients.parameters[index] for index in bucket.layout.parameters]
             for parameter in members:
-                parameter.grad = self.gradients.gradient(parameter)
-                if parameter.grad is not None and factor != 1.0:
-                    parameter.grad.mul_(factor)
+                gradient = self.gradients.gradient(parameter, _dtype_for(factor))
+                if gradient is not None:
+                    parameter.grad = _times(factor, gradient, parameter.dtype)
             self.optimizer.step()
             for parameter in members:
                 parameter.grad = None
@@ -233,9 +259,9 @@ class ShardedOptimizer(_EncodedStep):
     def _step(self, factor: float) -> None:
         for bucket in self.gradients.buckets:
             stepped = []
-            for tile, gradient in self.gradients.shards(bucket):
+            for tile, gradient in self.gradients.shards(bucket, _dtype_for(factor)):
                 shard = self._shards[tile.parameter, tile.start]
-                shard.grad = gradient if factor == 1.0 else gradient.mul_(factor)
+                shard.grad = _times(factor, gradient, shard.dtype)
                 stepped.append(shard)
             self.optimizer.step()
             for shard in stepped:
@@ -276,6 +302,8 @@ def _groups_of_shards(
     for group in groups:
         members = group["params"]
         members = [members] if isinstance(members, nn.Parameter) else list(members)
+        # As of `named_parameters`.
+        members = [member[1] if isinstance(member, tuple) else member for member in members]
         for parameter in members:
             if parameter.requires_grad and parameter not in of_parameter:
                 raise ValueError(

@@ -73,7 +73,9 @@ class QuantizedGradients:
         assert chosen is not None
         self.group: dist.ProcessGroup = chosen
         self.result = result
-        self.parameters = _parameters_of(model_or_params)
+        given = _given(model_or_params)
+        self.parameters = _parameters_of(given)
+        self._frozen = [parameter for parameter in given if not parameter.requires_grad]
         #: Where the parameters are, and their encoded gradients.
         self.device = _device_of(self.parameters)
         self._indices = {parameter: i for i, parameter in enumerate(self.parameters)}
@@ -98,6 +100,7 @@ class QuantizedGradients:
         self._next_bucket = 0
         self._last = True
         self._reduced = False
+        self._steps = 0
         self._handles = [
             parameter.register_post_accumulate_grad_hook(self._take)  # type: ignore[no-untyped-call]
             for parameter in self.parameters
@@ -118,14 +121,18 @@ class QuantizedGradients:
         """Hook: move a gradient into its bucket."""
         gradient = parameter.grad
         if gradient is None:
-            return
+            raise RuntimeError(
+                "agoq_comm: something took a parameter's gradient before its hook did. Call "
+                "remove() on another QuantizedGradients of the same parameters."
+            )
         index = self._indices[parameter]  # type: ignore[index]
         bucket = self._bucket_of[index]
         if self._reduced or bucket.is_under_way:
             raise RuntimeError(
                 "agoq_comm: a gradient arrived after its bucket was sent. Put all backward passes "
-                "of a step but the last into `with gradients.no_sync():`, and call zero_grad() "
-                "before the next step."
+                "of a step but the last into `with gradients.no_sync():`, the last one too if it "
+                "reaches a parameter twice (a shared layer under reentrant checkpointing), and "
+                "call zero_grad() before the next step."
             )
         if gradient.layout != torch.strided:
             raise TypeError(
@@ -174,6 +181,11 @@ class QuantizedGradients:
         """
         if self._reduced:
             raise RuntimeError("agoq_comm: reduced already; call zero_grad() before the next step.")
+        if any(parameter.requires_grad for parameter in self._frozen):
+            raise RuntimeError(
+                "agoq_comm: a parameter that was frozen when these gradients were made requires "
+                "one now, which nobody would reduce; make new QuantizedGradients."
+            )
         size = self.group.size()
         for position, bucket in enumerate(self.buckets):
             for following in self.buckets[self._next_bucket : position + 2]:
@@ -209,6 +221,12 @@ class QuantizedGradients:
         self._waiting = {id(bucket): set(bucket.layout.parameters) for bucket in self.buckets}
         self._next_bucket = 0
         self._reduced = False
+        self._steps += 1
+
+    @property
+    def steps(self) -> int:
+        """Number of steps that `zero_grad` has ended."""
+        return self._steps
 
     # --- reading ---------------------------------------------------------------------------------
 
@@ -280,7 +298,8 @@ class QuantizedGradients:
         """Return this rank's gradients of an unfinished step, and what error feedback remembers."""
         if self._reduced or any(bucket.is_under_way for bucket in self.buckets):
             raise RuntimeError(
-                "agoq_comm: a step that is being reduced cannot be saved; call zero_grad() first."
+                "agoq_comm: a step that is being reduced cannot be saved; end it with reduce() and "
+                "zero_grad() first."
             )
         return {
             "layout": self._fingerprint(),
@@ -300,7 +319,7 @@ class QuantizedGradients:
         self.zero_grad()
         for bucket, data, lost in zip(self.buckets, state["data"], state["lost"], strict=True):
             bucket.data.copy_(data)
-            if bucket.lost is not None and lost is not None:
+            if bucket.lost is not None:
                 bucket.lost.copy_(lost)
         self._present = list(state["present"])
         self._calls = list(state["calls"])
@@ -312,6 +331,7 @@ class QuantizedGradients:
             "rank": self.group.rank(),
             "parameters": [tuple(parameter.shape) for parameter in self.parameters],
             "buckets": [bucket.layout.parameters for bucket in self.buckets],
+            "error_feedback": any(bucket.lost is not None for bucket in self.buckets),
         }
 
     def remove(self) -> None:
@@ -321,11 +341,15 @@ class QuantizedGradients:
         self._handles = []
 
 
-def _parameters_of(model_or_params: nn.Module | Iterable[nn.Parameter]) -> list[nn.Parameter]:
+def _given(model_or_params: nn.Module | Iterable[nn.Parameter]) -> list[nn.Parameter]:
     if isinstance(model_or_params, nn.Module):
         model_or_params = model_or_params.parameters()
     # Keys of a dict are unique and in order: a shared parameter counts once.
-    parameters = list(dict.fromkeys(p for p in model_or_params if p.requires_grad))
+    return list(dict.fromkeys(model_or_params))
+
+
+def _parameters_of(given: list[nn.Parameter]) -> list[nn.Parameter]:
+    parameters = [parameter for parameter in given if parameter.requires_grad]
     for parameter in parameters:
         if isinstance(parameter, DTensor):
             raise TypeError(

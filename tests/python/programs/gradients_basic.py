@@ -315,13 +315,47 @@ def a_step_can_be_saved_half_way(me: Rank) -> None:
             results.append([gradients.gradient(p) for p in net.parameters()])
         for a, b in zip(*results, strict=True):
             equal(a, b)
-    other = QuantizedGradients(nn.Linear(3, 3))
+    # Of another model, and without the memory that the saved ones have.
+    for other in (QuantizedGradients(nn.Linear(3, 3)), QuantizedGradients(model())):
+        try:
+            other.load_state_dict(state)
+        except ValueError as error:
+            assert "the saved gradients are of" in str(error)
+        else:
+            raise AssertionError("gradients of another kind were loaded")
+
+
+@checks
+def a_parameter_that_is_thawed_later_is_an_error(me: Rank) -> None:
+    net = model()
+    net[0].requires_grad_(False)
+    gradients = QuantizedGradients(net)
+    net[0].requires_grad_(True)
+    loss(net, batches(me.rank)[0]).backward()
     try:
-        other.load_state_dict(state)
-    except ValueError as error:
-        assert "the saved gradients are of" in str(error)
+        gradients.reduce()
+    except RuntimeError as error:
+        assert "was frozen when these gradients were made" in str(error), error
     else:
-        raise AssertionError("another model's gradients were loaded")
+        raise AssertionError("a gradient that nobody reduces went unnoticed")
+    net[0].requires_grad_(False)
+    gradients.reduce()
+
+
+@checks
+def two_of_the_same_parameters_are_an_error(me: Rank) -> None:
+    net = model()
+    first, second = QuantizedGradients(net), QuantizedGradients(net)
+    try:
+        loss(net, batches(me.rank)[0]).backward()
+    except RuntimeError as error:
+        assert "another QuantizedGradients of the same parameters" in str(error), error
+    else:
+        raise AssertionError("one of two got no gradients and did not say so")
+    first.remove()
+    with second.no_sync():
+        loss(net, batches(me.rank)[0]).backward()
+    assert all(second.has_gradient(p) for p in net.parameters())
 
 
 @checks

@@ -190,6 +190,59 @@ def grad_scaler_skips_on_all_ranks_when_one_overflows(me: Rank) -> None:
 
 
 @checks
+def a_norm_is_that_of_its_step(me: Rank) -> None:
+    """Whoever zeroes the gradients; a scaler's factor ends with its step too."""
+    for make in (_chunked, _sharded):
+        net = model()
+        optimizer = make(net, 1e-3)
+        scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)
+        norms = []
+        for times in (1.0, 64.0):
+            scaler.scale(times * loss(net, batches(me.rank)[0])).backward()
+            scaler.unscale_(optimizer)
+            norms.append(optimizer.gradient_norm)
+            scaler.update()
+            optimizer.gradients.zero_grad()
+        assert abs(norms[1] / norms[0] / 64 - 1) < 1e-6, norms
+
+
+@checks
+def scaled_sums_need_not_fit_in_fp16(me: Rank) -> None:
+    """Each micro-batch's gradient does, and so does the gradient that is left without the scale."""
+    for sharded in (False, True):
+        net = nn.Linear(WIDTH, WIDTH, bias=False).half()
+        before = net.weight.detach().clone()
+        if sharded:
+            gradients = QuantizedGradients(net, result="reduce_scatter")
+            optimizer = ShardedOptimizer(net.parameters(), torch.optim.SGD, gradients, lr=0.5)
+        else:
+            gradients = QuantizedGradients(net)
+            optimizer = ChunkedOptimizer(torch.optim.SGD(net.parameters(), 0.5), gradients)
+        scaler = torch.amp.GradScaler("cpu", init_scale=2.0**16)
+        with gradients.no_sync():
+            for _ in range(2):
+                scaler.scale(0.75 * net.weight.float().sum()).backward()
+        scaler.step(optimizer)
+        # Steps of the codes and of fp16.
+        torch.testing.assert_close(net.weight, before - 0.75, rtol=0, atol=0.01)
+
+
+@checks
+def sharded_parameters_may_be_named(me: Rank) -> None:
+    nets = []
+    for named in (False, True):
+        net = model()
+        gradients = QuantizedGradients(net, result="reduce_scatter")
+        parameters = net.named_parameters() if named else net.parameters()
+        optimizer = ShardedOptimizer(parameters, torch.optim.SGD, gradients, lr=0.1)
+        loss(net, batches(me.rank)[0]).backward()
+        optimizer.step()
+        nets.append(net)
+    for p, q in zip(*(net.parameters() for net in nets), strict=True):
+        equal(p.detach(), q.detach())
+
+
+@checks
 def training_stays_near_exact_training(me: Rank) -> None:
     """30 steps of four micro-batches: the loss ends within 0.5 % of an exact run's."""
     torch.manual_seed(4)
@@ -246,6 +299,10 @@ def mistakes_are_named(me: Rank) -> None:
     parts = QuantizedGradients(net, result="reduce_scatter")
     sgd = torch.optim.SGD(net.parameters(), 0.1)
     other = nn.Linear(2, 2)
+    frozen = nn.Linear(2, 2).requires_grad_(False)
+    both = torch.optim.SGD([*net.parameters(), *frozen.parameters()], 0.1)
+    thawed = ChunkedOptimizer(both, whole)
+    frozen.requires_grad_(True)
     gloo = dist.new_group(backend="gloo")
     dist.barrier(gloo)  # A rank that went on alone would take its connections with it.
     cases = (
@@ -262,6 +319,7 @@ def mistakes_are_named(me: Rank) -> None:
             lambda: ShardedOptimizer(other.parameters(), torch.optim.SGD, parts, lr=0.1),
             "a parameter that the gradients were not made for",
         ),
+        (lambda: thawed.step(), "has a parameter that the gradients were not made for"),
         (lambda: QuantizedGradients(net, result="sum"), "must be one of"),
         (lambda: QuantizedGradients(nn.Linear(2, 2).double()), "float64"),
         (lambda: whole.gradient(other.weight), "none of those the gradients were made for"),
