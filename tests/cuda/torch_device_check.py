@@ -15,14 +15,21 @@ import time
 import traceback
 from collections.abc import Callable
 from datetime import timedelta
+from pathlib import Path
 
 import torch
 import torch.distributed as dist
 
 import agoq_comm
 from agoq_comm import activation
+from agoq_comm import sequence_parallel as sp
+
+# What the fake device of the Python tests is checked by as well.
+sys.path.insert(0, str(Path(__file__).parents[1] / "python"))
+from programs import sequence_cases
 
 COUNTS = (16_384, 50_003, 4_000_001)
+SEQUENCE = 131  # Rows of a rank: enough of them to be quantized.
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 QUANTIZED = ("all_reduce", "reduce_scatter", "all_gather")
 MULTI_RANK_NCCL = (2, 30)
@@ -149,6 +156,86 @@ def activations_are_stored_on_the_gpu(rank: int, size: int) -> None:
     assert (gradient - exact).norm() < 0.02 * exact.norm()
 
 
+def sequence_parallelism_as_on_the_cpu(rank: int, size: int) -> None:
+    """Every function, and the norm between two blocks, give the bits that they give on the CPU."""
+    for dtype in DTYPES:
+        for width in sequence_cases.WIDTHS:
+            for policy in (sp.QuantizationPolicy(), sp.EXACT):
+                for results in (sequence_cases.of_functions, sequence_cases.of_norms):
+                    on_cpu, on_gpu = (
+                        results(
+                            sequence_cases.Case(
+                                rank, size, device, None, policy, dtype, width, SEQUENCE
+                            )
+                        )
+                        for device in ("cpu", "cuda")
+                    )
+                    for actual, expected in zip(on_gpu, on_cpu, strict=True):
+                        assert actual.is_cuda
+                        equal(actual, expected)
+
+
+def a_graph_of_rows_reads_its_inputs_anew(rank: int, size: int) -> None:
+    """As above, of the sum that is normed and encoded, and of the gather of its bytes."""
+    width = sequence_cases.WIDTHS[1]
+
+    def inputs(device: str, seed: int) -> list[torch.Tensor]:
+        shapes = ((SEQUENCE * size, width), (SEQUENCE, width), (width,))
+        return [
+            data(rank, shape.numel(), seed=seed).view(shape).to(device)
+            for shape in map(torch.Size, shapes)
+        ]
+
+    def run(x: list[torch.Tensor]) -> list[torch.Tensor]:
+        sums, normed = sp.reduce_scatter_norm(*x)
+        return [sums, *normed, sp.gather_normed(normed)]
+
+    on_gpu = inputs("cuda", 0)
+    run(on_gpu)
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        results = run(on_gpu)
+    for seed in (1, 2, 3):
+        fresh = inputs("cpu", seed)
+        for x, other in zip(on_gpu, fresh, strict=True):
+            x.copy_(other)
+        graph.replay()
+        for actual, expected in zip(results, run(fresh), strict=True):
+            equal(actual, expected)
+
+
+def products_run_beside_collectives(rank: int, size: int) -> None:
+    """In the profiler's times: a kernel of a group while a product runs on another stream."""
+    activity = torch.profiler.ProfilerActivity.CUDA
+    if activity not in torch.profiler.supported_activities():
+        print("    torch's profiler has no CUDA activities here, so it was not tried")
+        return
+    rows, width = 2048, 4096
+    layer = sp.ColumnParallelLinear(torch.nn.Linear(width, width * size, bias=False)).cuda()
+    x = data(rank, rows * width).view(rows, width).cuda().requires_grad_()
+    y = layer(x)
+    gradient = torch.ones_like(y)
+    y.backward(gradient, retain_graph=True)
+    torch.cuda.synchronize()
+    with torch.profiler.profile(activities=[activity]) as profile:
+        y.backward(gradient)
+        torch.cuda.synchronize()
+    kernels = [e for e in profile.events() if e.device_type == torch.autograd.DeviceType.CUDA]
+    if not kernels:
+        print("    torch's profiler saw nothing of the GPU, so nothing was compared")
+        return
+    ours = [e for e in kernels if "agoq::" in e.name]
+    streams = {e.device_resource_id for e in ours}
+    others = [e for e in kernels if e.device_resource_id not in streams and "nccl" not in e.name]
+    assert ours and others, [e.name for e in kernels]
+    assert any(
+        one.time_range.start < other.time_range.end and other.time_range.start < one.time_range.end
+        for one in ours
+        for other in others
+    ), [(e.name, e.device_resource_id, e.time_range.start, e.time_range.end) for e in kernels]
+
+
 def cupy_arrays_stay_cupy_arrays(rank: int, size: int) -> None:
     """Where CuPy is installed."""
     try:
@@ -172,10 +259,22 @@ ONE_RANK: tuple[Check, ...] = (
     a_graph_reads_its_inputs_anew,
     the_codec_takes_gpu_tensors,
     activations_are_stored_on_the_gpu,
+    sequence_parallelism_as_on_the_cpu,
+    a_graph_of_rows_reads_its_inputs_anew,
     cupy_arrays_stay_cupy_arrays,
 )
-HOST: tuple[Check, ...] = (same_as_on_the_cpu, the_host_does_not_wait, many_calls_in_flight)
-NCCL: tuple[Check, ...] = (*HOST, a_graph_reads_its_inputs_anew)
+HOST: tuple[Check, ...] = (
+    same_as_on_the_cpu,
+    the_host_does_not_wait,
+    many_calls_in_flight,
+    sequence_parallelism_as_on_the_cpu,
+    products_run_beside_collectives,
+)
+NCCL: tuple[Check, ...] = (
+    *HOST,
+    a_graph_reads_its_inputs_anew,
+    a_graph_of_rows_reads_its_inputs_anew,
+)
 # Name: transport of CUDA tensors, that of CPU tensors, ranks, checks.
 LAUNCHES = {
     "one rank over NCCL": ("auto", "auto", 1, ONE_RANK),

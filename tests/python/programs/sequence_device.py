@@ -59,10 +59,10 @@ def whats(log: list) -> list[str]:
     return [entry[0] for entry in log]
 
 
-def normed_inputs(me: Rank) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+def normed_inputs(me: Rank, rows: int = ROWS) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Term, residual and weight, on the CPU."""
-    term = data(me.rank, ROWS * me.size, WIDTH)
-    return term, data(me.rank, ROWS, WIDTH, seed=1), 1 + data(9, WIDTH) / 4
+    term = data(me.rank, rows * me.size, WIDTH)
+    return term, data(me.rank, rows, WIDTH, seed=1), 1 + data(9, WIDTH) / 4
 
 
 @checks
@@ -124,6 +124,16 @@ def a_fused_sum_is_one_call_and_one_kernel(me: Rank) -> None:
     assert whats(log).count("sum_rows") == 1, log
     # What is encoded are the pieces that go to the peers.
     assert KERNELS & set(whats(log)) <= {"encode_rows", "encode", "sum_rows"}, log
+
+
+@checks
+def rows_of_several_segments_equal_those_of_the_cpu(me: Rank) -> None:
+    inputs = normed_inputs(me, rows=11_000)
+    right = fused([x.clone() for x in inputs])
+    results, log = log_of(fused, [x.to("fake") for x in inputs])
+    assert whats(log).count("sum_rows") > 1, "one segment took it all"
+    for actual, expected in zip(results, right, strict=True):
+        equal(actual.cpu(), expected)
 
 
 @checks
