@@ -6,6 +6,13 @@
 #include <utility>
 
 namespace fake {
+namespace {
+
+std::int64_t now() {
+  return std::chrono::steady_clock::now().time_since_epoch() / std::chrono::nanoseconds(1);
+}
+
+}  // namespace
 
 Machine& Machine::get() {
   // Never destroyed: its threads run until the process ends.
@@ -23,27 +30,36 @@ void Machine::run(int stream) {
   auto& lane = lanes_[stream];
   std::unique_lock lock(mutex_);
   while (true) {
-    changed_.wait(lock, [&] { return !held_ && !lane.queue.empty(); });
+    changed_.wait(lock, [&] { return !lane.queue.empty() && !is_held(lane); });
     // Ended without the lock, since what it holds may use the machine when it dies.
-    auto work = std::move(lane.queue.front());
+    auto task = std::move(lane.queue.front());
     lane.queue.pop_front();
     const auto delay =
         std::chrono::microseconds(most_delay_ == 0 ? 0 : random_() % (most_delay_ + 1));
     lock.unlock();
     if (delay.count() > 0) std::this_thread::sleep_for(delay);
-    work();
-    work = nullptr;
+    const auto begin = now();
+    task.work();
+    const auto end = now();
+    task.work = nullptr;
     lock.lock();
+    if (traced_ && !task.what.empty()) {
+      trace_.push_back({std::move(task.what), stream, begin, end});
+    }
   }
 }
 
-void Machine::add(int stream, Work work) {
+bool Machine::is_held(const Lane& lane) const {
+  return held_ || (!lane.stop_before.empty() && lane.queue.front().what == lane.stop_before);
+}
+
+void Machine::add(int stream, Task task) {
   auto& lane = lanes_[stream];
   if (lane.graph) {
-    lane.graph->work.push_back(std::move(work));
+    lane.graph->work.push_back(std::move(task));
     lane.seen[stream] = ++lane.graph->submitted[stream];
   } else {
-    lane.queue.push_back(std::move(work));
+    lane.queue.push_back(std::move(task));
     changed_.notify_all();
   }
 }
@@ -51,7 +67,7 @@ void Machine::add(int stream, Work work) {
 void Machine::submit(int stream, const std::string& what, Work work) {
   std::lock_guard lock(mutex_);
   log_.push_back({what, stream});
-  add(stream, std::move(work));
+  add(stream, {what, std::move(work)});
 }
 
 MarkPtr Machine::record(int stream) {
@@ -63,11 +79,11 @@ MarkPtr Machine::record(int stream) {
   mark->graph = lane.graph;
   mark->seen = lane.seen;
   if (!lane.graph) {
-    add(stream, [this, mark] {
-      std::lock_guard lock(mutex_);
-      mark->done = true;
-      changed_.notify_all();
-    });
+    add(stream, {"", [this, mark] {
+                   std::lock_guard lock(mutex_);
+                   mark->done = true;
+                   changed_.notify_all();
+                 }});
   }
   return mark;
 }
@@ -88,7 +104,7 @@ void Machine::block(int stream, const MarkPtr& mark) {
     return;
   }
   if (lane.graph) throw std::runtime_error("fake: a captured stream waits for work outside");
-  add(stream, [this, mark] { await(mark); });
+  add(stream, {"", [this, mark] { await(mark); }});
 }
 
 void Machine::require_no_capture(const std::string& what) {
@@ -151,7 +167,7 @@ bool Machine::is_capturing(int stream) {
 
 void Machine::replay(const std::shared_ptr<Graph>& graph, int stream) {
   std::lock_guard lock(mutex_);
-  for (const auto& work : graph->work) add(stream, work);
+  for (const auto& task : graph->work) add(stream, task);
 }
 
 void Machine::set_delays(std::uint32_t seed, int most_microseconds) {
@@ -166,9 +182,25 @@ void Machine::hold(bool held) {
   changed_.notify_all();
 }
 
+void Machine::hold_before(int stream, const std::string& what) {
+  std::lock_guard lock(mutex_);
+  lanes_[stream].stop_before = what;
+  changed_.notify_all();
+}
+
 void Machine::note(Entry entry) {
   std::lock_guard lock(mutex_);
   log_.push_back(std::move(entry));
+}
+
+void Machine::trace(bool traced) {
+  std::lock_guard lock(mutex_);
+  traced_ = traced;
+}
+
+std::vector<Span> Machine::take_trace() {
+  std::lock_guard lock(mutex_);
+  return std::exchange(trace_, {});
 }
 
 std::vector<Entry> Machine::take_log() {

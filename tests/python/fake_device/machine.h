@@ -25,8 +25,21 @@ struct Entry {
   std::int64_t number = 0;  ///< Bytes, or the id of an event's recording.
 };
 
+/// Work that a stream has done, in nanoseconds of a clock that only goes on.
+struct Span {
+  std::string what;
+  int stream = -1;
+  std::int64_t begin = 0;
+  std::int64_t end = 0;
+};
+
+struct Task {
+  std::string what;  ///< Empty for what only orders streams.
+  Work work;
+};
+
 struct Graph {
-  std::vector<Work> work;
+  std::vector<Task> work;
   std::map<int, int> submitted;  ///< By stream that takes part.
   int origin = 0;
 };
@@ -65,20 +78,27 @@ class Machine {
   void set_delays(std::uint32_t seed, int most_microseconds);
   /// While held no stream does anything.
   void hold(bool held);
+  /// From here on the stream stops before work of that name; never where it is empty.
+  void hold_before(int stream, const std::string& what);
 
   void note(Entry entry);
   std::vector<Entry> take_log();
+  /// From here on, or no longer, what streams do is written down when it is done.
+  void trace(bool traced);
+  std::vector<Span> take_trace();
 
  private:
   struct Lane {
-    std::deque<Work> queue;
+    std::deque<Task> queue;
+    std::string stop_before;
     std::shared_ptr<Graph> graph;
     std::map<int, int> seen;
   };
 
   Machine();
   void run(int stream);
-  void add(int stream, Work work);
+  bool is_held(const Lane& lane) const;
+  void add(int stream, Task task);
   void require_no_capture(const std::string& what);
 
   std::mutex mutex_;
@@ -90,6 +110,8 @@ class Machine {
   std::mt19937 random_;
   std::int64_t marks_ = 0;
   std::vector<Entry> log_;
+  bool traced_ = false;
+  std::vector<Span> trace_;
 };
 
 }  // namespace fake

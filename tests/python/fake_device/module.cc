@@ -26,6 +26,14 @@ py::list taken_log() {
   return list;
 }
 
+py::list taken_trace() {
+  py::list list;
+  for (const auto& span : Machine::get().take_trace()) {
+    list.append(py::make_tuple(span.what, span.stream, span.begin, span.end));
+  }
+  return list;
+}
+
 int use_stream(int stream) {
   const c10::impl::VirtualGuardImpl guard(c10::DeviceType::PrivateUse1);
   return static_cast<int>(
@@ -53,6 +61,10 @@ PYBIND11_MODULE(_fake_device, module) {
   module.def("fail_pinned", [](bool fails) { set_pinned_fails(fails); });
   module.def("take_log", &taken_log);
   module.def("hold", [](bool held) { Machine::get().hold(held); }, Unlocked());
+  module.def("hold_before",
+             [](int stream, const std::string& what) { Machine::get().hold_before(stream, what); });
+  module.def("trace", [](bool traced) { Machine::get().trace(traced); });
+  module.def("take_trace", &taken_trace);
   module.def("set_delays",
              [](std::uint32_t seed, int most) { Machine::get().set_delays(seed, most); });
   module.def("use_stream", &use_stream);

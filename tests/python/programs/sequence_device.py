@@ -6,6 +6,7 @@ Torch's operators on the fake device compute what the CPU's do, so that all of i
 from __future__ import annotations
 
 import functools
+import time
 from collections.abc import Callable
 
 import torch
@@ -199,6 +200,46 @@ def products_run_beside_the_collectives_of_the_way_back(me: Rank) -> None:
     # The product for the input's gradient, while the input is gathered; then the weight's, which
     # needs the input and so waits for it, while the gradient is reduce-scattered.
     assert gather < products[0] < waits[0] < scatter < products[1] < waits[1], log
+
+
+@checks
+def a_trace_shows_products_while_collectives_are_under_way(me: Rank) -> None:
+    """The group's stream is stopped within each collective until a product has run."""
+    x = data(me.rank, ROWS, WIDTH).to("fake").requires_grad_()
+    layer = sp.ColumnParallelLinear(nn.Linear(WIDTH, 32 * me.size, bias=False)).to("fake")
+    y = layer(x)
+    gradient = torch.ones_like(y)
+    _, log = log_of(sp.gather_from_sequence_parallel_region, x.detach())
+    own = log[first(log, "decode_rows")][1]
+    fake.synchronize()
+    fake.trace(True)
+    try:
+        fake.hold_before(own, "decode_rows")
+        y.backward(gradient)
+        trace = traced_until([("mm", 0)])
+        fake.hold_before(own, "encode_rows")
+        trace += traced_until([("decode_rows", own), ("mm", 0)])
+    finally:
+        fake.hold_before(own, "")
+    fake.synchronize()
+    trace += fake.take_trace()
+    fake.trace(False)
+    ran = [span[:2] for span in trace if span[0] in KERNELS or span[0] == "mm"]
+    gathered = [("decode_rows", own)] * ran.count(("decode_rows", own))
+    scattered = [("encode_rows", own)] * (me.size - 1) + [("sum_rows", own)]
+    assert ran == [("mm", 0), *gathered, ("mm", 0), *scattered], ran
+    assert all(span[2] <= span[3] for span in trace)
+
+
+def traced_until(wanted: list[tuple[str, int]]) -> list:
+    """What streams have done, once all that is wanted is among it."""
+    trace: list = []
+    deadline = time.monotonic() + 20
+    while not {(what, stream) for what, stream, *_ in trace}.issuperset(wanted):
+        assert time.monotonic() < deadline, (wanted, trace)
+        time.sleep(0.001)
+        trace += fake.take_trace()
+    return trace
 
 
 @checks
