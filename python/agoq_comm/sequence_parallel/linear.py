@@ -77,9 +77,9 @@ class ColumnParallelLinear(nn.Module):
             whole = copy_to_tensor_model_parallel_region(x, self.group, policy=policy)
             return F.linear(whole, self.weight, self.bias)
         output: torch.Tensor = _ColumnLinear.apply(  # type: ignore[no-untyped-call]
-            x,
-            self.weight,
-            self.bias,
+            _as_autocast(x),
+            _as_autocast(self.weight),
+            None if self.bias is None else _as_autocast(self.bias),
             self.group,
             policy.forward,
             policy.backward,
@@ -119,11 +119,11 @@ class RowParallelLinear(nn.Module):
         product = F.linear(x, self.weight)
         if not self.sequence_parallel:
             y = reduce_from_tensor_model_parallel_region(product, self.group, policy=self.policy)
-            return y if self.bias is None else y + self.bias
+            return y if self.bias is None else y + self.bias.to(y.dtype)
         y = reduce_scatter_to_sequence_parallel_region(product, self.group, policy=self.policy)
         if self.bias is None:
             return y
-        return y + self._shared_bias(self.bias)
+        return y + self._shared_bias(self.bias).to(y.dtype)
 
     def into_norm(
         self, x: torch.Tensor, residual: torch.Tensor, weight: torch.Tensor, epsilon: float = 1e-5
@@ -135,7 +135,7 @@ class RowParallelLinear(nn.Module):
         if not self.sequence_parallel:
             raise ValueError("agoq_comm: into_norm is for layers with sequence_parallel=True.")
         if self.bias is not None:
-            residual = residual + self._shared_bias(self.bias)
+            residual = residual + self._shared_bias(self.bias).to(residual.dtype)
         product = F.linear(x, self.weight)
         return reduce_scatter_norm(
             product, residual, weight, epsilon, self.group, policy=self.policy
@@ -144,6 +144,14 @@ class RowParallelLinear(nn.Module):
     def _shared_bias(self, bias: torch.Tensor) -> torch.Tensor:
         """Each rank adds it to its own part of the sequence only: its gradient sums over all."""
         return copy_to_tensor_model_parallel_region(bias, self.group, policy=EXACT)
+
+
+def _as_autocast(x: torch.Tensor) -> torch.Tensor:
+    """Cast as autocast would for a linear layer: the products inside of an operator are ours."""
+    kind = x.device.type
+    if not torch.is_autocast_enabled(kind) or x.dtype == torch.float64:
+        return x
+    return x.to(torch.get_autocast_dtype(kind))
 
 
 def _part_of(whole: torch.Tensor, dim: int, group: dist.ProcessGroup) -> nn.Parameter:

@@ -77,7 +77,7 @@ def reduce_scatter_norm(
     """Sum over the ranks, keep this rank's part, add the residual, and norm the result.
 
     Returns the rows before the norm, which are the next residual, and the normed ones. The sum and
-    the residual are added in fp32 and rounded once.
+    the residual are added in fp32 and rounded once, to the wider of their two types.
 
     Parameters
     ----------
@@ -92,6 +92,8 @@ def reduce_scatter_norm(
     """
     members = _members(group)
     chosen = _policy(policy)
+    wider = torch.promote_types(input_.dtype, residual.dtype)
+    input_, residual = input_.to(wider), residual.to(wider)
     sizes = _sizes(None if input_split_sizes is None else list(input_split_sizes))
     sums, values, encoded = _ReduceScatterNorm.apply(  # type: ignore[no-untyped-call]
         input_, residual, weight, epsilon, members, chosen.forward, chosen.backward, sizes

@@ -43,7 +43,8 @@ class RowBlocks:
     @classmethod
     def of(cls, width: int, options: _C.Options) -> RowBlocks:
         """Use the block format of a group's options."""
-        return cls(width, options.format, options.block, options.scale)
+        # A width is a constant of a compiled graph, whatever else of a shape is not.
+        return cls(int(width), options.format, options.block, options.scale)
 
     @property
     def _padded_width(self) -> int:
@@ -56,14 +57,24 @@ class RowBlocks:
         """Bytes at the end of a row's codes that hold nothing: a format's codes are dense."""
         return self._scale_offset(1) * (self._padded_width - self.width) // self._padded_width
 
+    @property
+    def _code_bytes(self) -> int:
+        """Of one row."""
+        return self._scale_offset(1) - self._padding_bytes()
+
+    @property
+    def _scale_bytes(self) -> int:
+        """Of one block, and what scales are aligned to."""
+        return 2 if self.scale == "bf16" else 4
+
     def _gap(self, rows: int) -> int:
-        """Bytes between the codes and the scales of rows that end in a short block."""
-        codes = self._scale_offset(rows) - rows * self._padding_bytes()
-        return -codes % (2 if self.scale == "bf16" else 4)
+        """Bytes between the codes and the scales."""
+        return -(rows * self._code_bytes) % self._scale_bytes
 
     def encoded_bytes(self, rows: int) -> int:
-        """Bytes of `rows` rows."""
-        return _codec(self).encoded_rows_bytes(rows, self.width)
+        """Bytes of `rows` rows, a number or what torch's compiler has in the place of one."""
+        scales = self._padded_width // self.block * self._scale_bytes
+        return rows * (self._code_bytes + scales) + self._gap(rows)
 
     def encode(self, x: torch.Tensor, rounding: StochasticRounding | None = None) -> torch.Tensor:
         """Encode a matrix of rows to bytes."""

@@ -1,0 +1,112 @@
+"""The split layers and the norms between them under autocast, and compiled for any length."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+from torch._dynamo.testing import CompileCounterWithBackend
+
+from agoq_comm import sequence_parallel as sp
+from checks import Checks
+from programs.common import data, equal
+from ranks import Rank
+
+checks = Checks()
+ROWS, WIDTH = 90, 128  # Rows of each rank.
+
+
+class _Block(nn.Module):
+    """norm, up, silu, down, norm, up: with a residual, and a bias in each layer."""
+
+    def __init__(self, size: int) -> None:
+        super().__init__()
+        torch.manual_seed(3)
+        self.up = nn.Linear(WIDTH, 60 * size)
+        self.down = nn.Linear(60 * size, WIDTH)
+        self.weight = nn.Parameter(torch.rand(WIDTH) + 0.5)
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        x = x + self.down(F.silu(self.up(F.rms_norm(x, [WIDTH], self.weight, 1e-5))))
+        return x, self.down(F.silu(self.up(F.rms_norm(x, [WIDTH], self.weight, 1e-5))))
+
+
+class _SplitBlock(nn.Module):
+    def __init__(self, whole: _Block, **keywords) -> None:
+        super().__init__()
+        self.up = sp.ColumnParallelLinear(whole.up, **keywords)
+        self.down = sp.RowParallelLinear(whole.down)
+        self.weight = nn.Parameter(whole.weight.detach().clone())
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        weight = sp.copy_to_tensor_model_parallel_region(self.weight, policy=sp.EXACT)
+        hidden = F.silu(self.up(sp.rms_norm(x, weight)))
+        x, normed = self.down.into_norm(hidden, x, weight)
+        return x, self.down(F.silu(self.up(normed)))
+
+
+def _error(actual: torch.Tensor, exact: torch.Tensor) -> float:
+    assert actual.shape == exact.shape
+    return float((actual.float() - exact.float()).norm() / exact.float().norm())
+
+
+def _backward(outputs: tuple[torch.Tensor, ...]) -> None:
+    sum(y.float().square().sum() for y in outputs).backward()
+
+
+@checks
+def autocast_is_that_of_whole_layers(me: Rank) -> None:
+    whole = _Block(me.size)
+    rows = [data(rank, ROWS, 2, WIDTH) for rank in range(me.size)]
+    x = torch.cat(rows).requires_grad_()
+    with torch.autocast("cpu", torch.bfloat16):
+        exact = whole(x)
+    _backward(exact)
+    mine = slice(me.rank * ROWS, (me.rank + 1) * ROWS)
+    for keep in (True, False):
+        net = _SplitBlock(whole, keep_encoded=keep)
+        own = rows[me.rank].clone().requires_grad_()
+        with torch.autocast("cpu", torch.bfloat16):
+            outputs = net(own)
+        _backward(outputs)
+        for y, right in zip(outputs, exact, strict=True):
+            assert y.dtype == right.dtype
+            assert _error(y, right[mine]) < 0.03
+        assert _error(own.grad, x.grad[mine]) < 0.03
+        for actual, right in (
+            (net.up.weight, whole.up.weight.grad.chunk(me.size)[me.rank]),
+            (net.up.bias, whole.up.bias.grad.chunk(me.size)[me.rank]),
+            (net.down.weight, whole.down.weight.grad.chunk(me.size, 1)[me.rank]),
+            (net.down.bias, whole.down.bias.grad),
+            (net.weight, whole.weight.grad),
+        ):
+            assert _error(actual.grad, right) < 0.03
+
+
+@checks
+def autocast_without_sequence_parallelism(me: Rank) -> None:
+    whole = _Block(me.size)
+    x = data(0, ROWS, 2, WIDTH)
+    up = sp.ColumnParallelLinear(whole.up, sequence_parallel=False)
+    down = sp.RowParallelLinear(whole.down, sequence_parallel=False)
+    with torch.autocast("cpu", torch.bfloat16):
+        y, right = down(F.silu(up(x))), whole.down(F.silu(whole.up(x)))
+    assert y.dtype == right.dtype == torch.bfloat16
+    assert _error(y, right) < 0.03
+
+
+@checks
+def one_graph_serves_every_length(me: Rank) -> None:
+    net = _SplitBlock(_Block(me.size))
+    counter = CompileCounterWithBackend("aot_eager")
+    compiled = torch.compile(net, fullgraph=True, backend=counter, dynamic=True)
+    graphs = []
+    for rows in (48, 90, 144):
+        gradients = []
+        for run in (net, compiled):
+            x = data(me.rank, rows, 2, WIDTH).requires_grad_()
+            _backward(run(x))
+            gradients.append(x.grad)
+        equal(*gradients)
+        graphs.append(counter.frame_count)
+    assert graphs[0] == graphs[-1], graphs
