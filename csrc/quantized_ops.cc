@@ -229,7 +229,7 @@ WorkPtr AgoqBackend::reduce_scatter_tensor_coalesced(TensorList& outputs, Tensor
   std::vector<Call> calls;
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     require_pieces(inputs[i], outputs[i], size_, "reduce_scatter_tensor", "input", "output");
-    calls.push_back(reduction(Operation::kReduceScatter, OpType::REDUCE_SCATTER_TENSOR_COALESCED,
+    calls.push_back(reduction(Operation::kReduceScatter, OpType::_REDUCE_SCATTER_BASE,
                               "agoq:reduce_scatter", outputs[i], count_of(inputs[i]),
                               options.reduceOp, options.timeout));
   }

@@ -12,6 +12,7 @@ from programs.common import (
     LARGE,
     data,
     equal,
+    premul_sum,
     quantized_all_reduce,
     quantized_reduce_scatter,
 )
@@ -43,7 +44,7 @@ def all_reduce_avg_and_premul_sum(me: Rank) -> None:
     dist.all_reduce(x, op=ReduceOp.AVG)
     equal(x, quantized_all_reduce(inputs, "avg"))
     x = inputs[me.rank].clone()
-    dist.all_reduce(x, op=ReduceOp.PREMUL_SUM(FACTOR))
+    dist.all_reduce(x, op=premul_sum(FACTOR))
     equal(x, quantized_all_reduce(inputs, "premul_sum", FACTOR))
 
 
@@ -62,7 +63,7 @@ def all_reduce_small_is_exact(me: Rank) -> None:
         dist.all_reduce(x, op=op)
         torch.testing.assert_close(x, expected)
     x = inputs[me.rank].clone()
-    dist.all_reduce(x, op=ReduceOp.PREMUL_SUM(FACTOR))
+    dist.all_reduce(x, op=premul_sum(FACTOR))
     torch.testing.assert_close(x, inputs.sum(0) * FACTOR)
 
 
@@ -171,7 +172,7 @@ def reduce_scatter_tensor(me: Rank) -> None:
     for op, name in (
         (ReduceOp.SUM, "sum"),
         (ReduceOp.AVG, "avg"),
-        (ReduceOp.PREMUL_SUM(FACTOR), "premul_sum"),
+        (premul_sum(FACTOR), "premul_sum"),
     ):
         inputs = _everyone(me, me.size, 10_007, 2)
         out = torch.empty(10_007, 2)
@@ -184,7 +185,7 @@ def reduce_scatter_tensor_small_is_exact(me: Rank) -> None:
     for op, scale in (
         (ReduceOp.SUM, 1),
         (ReduceOp.AVG, 1 / me.size),
-        (ReduceOp.PREMUL_SUM(0.5), 0.5),
+        (premul_sum(0.5), 0.5),
     ):
         out = torch.empty(4)
         dist.reduce_scatter_tensor(out, torch.full((4 * me.size,), me.rank + 1.0), op=op)
@@ -327,7 +328,7 @@ def async_work_and_future(me: Rank) -> None:
     expected = quantized_all_reduce(inputs)
     equal(x, expected)
     assert total == expected.sum().item()
-    assert work.is_completed() and work.exception() is None
+    assert work.is_completed() and work.is_success()
     equal(work.result()[0], expected)
     assert work.get_future_result().wait() is not None
 

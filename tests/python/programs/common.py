@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import torch
+import torch.distributed as dist
 
 import oracle
 
@@ -54,6 +56,13 @@ def quantized_reduce_scatter(
 def roundtrip(x: torch.Tensor) -> torch.Tensor:
     """`x` encoded and decoded."""
     return torch.from_numpy(oracle.roundtrip(_array(x))).to(x.dtype).view(x.shape)
+
+
+def premul_sum(factor: float) -> Any:
+    """Make the operation, which torch 2.11 has no public name for."""
+    if callable(dist.ReduceOp.PREMUL_SUM):
+        return dist.ReduceOp.PREMUL_SUM(factor)
+    return dist._make_nccl_premul_sum(factor)
 
 
 def equal(actual: torch.Tensor, expected: torch.Tensor) -> None:

@@ -7,7 +7,7 @@ import torch.distributed as dist
 
 import agoq_comm
 from checks import Checks
-from programs.common import LARGE, data, equal
+from programs.common import LARGE, data, equal, premul_sum
 from ranks import Rank
 
 checks = Checks()
@@ -96,7 +96,7 @@ def reduce_knows_every_operation(me: Rank) -> None:
     for op, expected in (
         (dist.ReduceOp.SUM, total),  # In rank order, bit for bit.
         (dist.ReduceOp.MAX, inputs.amax(0)),
-        (dist.ReduceOp.PREMUL_SUM(0.5), total * 0.5),
+        (premul_sum(0.5), total * 0.5),
     ):
         x = inputs[me.rank].clone()
         dist.reduce(x, 1, op=op)
