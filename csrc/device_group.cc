@@ -86,11 +86,19 @@ WorkPtr DeviceGroup::run(const Title& title, const TensorList& inputs, const Ten
 }
 
 void DeviceGroup::finish_rows(const void* values, DataType type, RowShape shape, void* out,
-                              const RowEpilogue& epilogue) const {
+                              const RowEpilogue& epilogue) {
   const auto device = streams_.device();
   const c10::DeviceGuard on_device(device);
-  const auto stream = c10::impl::VirtualGuardImpl(device.type()).getStream(device);
-  communicator_->finish_rows(values, type, shape, out, epilogue, streams_.handle(stream));
+  auto* const stream =
+      streams_.handle(c10::impl::VirtualGuardImpl(device.type()).getStream(device));
+  const bool draws = epilogue.encoded.data != nullptr && epilogue.rounding.stochastic;
+  if (draws && streams_.is_capturing(stream)) {
+    throw Error(ErrorCode::kUnsupported,
+                "agoq: rows that are encoded with stochastic rounding cannot be captured in a "
+                "graph, since every replay would draw the same; make the group with "
+                "rounding='nearest'.");
+  }
+  communicator_->finish_rows(values, type, shape, out, epilogue, stream);
 }
 
 void DeviceGroup::abort(const std::string& reason) noexcept {

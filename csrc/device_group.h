@@ -55,7 +55,7 @@ class DeviceGroup {
   /// DeviceCommunicator::finish_rows() on the caller's current stream: no peer takes part, and
   /// nothing of the group is in the way.
   void finish_rows(const void* values, DataType type, RowShape shape, void* out,
-                   const RowEpilogue& epilogue) const;
+                   const RowEpilogue& epilogue);
 
   /// Fails what is unfinished and all later calls. Never waits.
   void abort(const std::string& reason) noexcept;

@@ -323,6 +323,31 @@ def a_graph_reads_its_inputs_anew(me: Rank) -> None:
 
 
 @checks
+def a_graph_takes_no_draws_of_stochastic_rounding(me: Rank) -> None:
+    group = group_with(rounding="stochastic")
+    term, residual, weight = (x.to("fake") for x in normed_inputs(me))
+    sums, normed = sp.reduce_scatter_norm(term, residual, weight, group=group)
+    backend, rounding = _backend_of(group), _C.Rounding()
+    rounding.stochastic = True
+    epilogue = _C.RowEpilogue(encoded=normed.encoded, rounding=rounding)
+    refused: list[str] = []
+
+    def call() -> None:
+        for refuse in (
+            lambda: backend.finish_rows(residual, None, epilogue),
+            lambda: backend.reduce_scatter_rows(sums, term, [ROWS] * me.size, True, epilogue),
+        ):
+            try:
+                refuse()
+            except NotImplementedError as error:
+                refused.append(str(error))
+
+    captured(call)
+    assert len(refused) == 2 and all("stochastic rounding" in words for words in refused), refused
+    sp.gather_normed(normed, group)  # The group is as sound as before.
+
+
+@checks
 def calls_between_start_and_end_of_coalescing(me: Rank) -> None:
     right = fused([x.clone() for x in normed_inputs(me)])
     term, residual, weight = (x.to("fake") for x in normed_inputs(me))
