@@ -228,11 +228,13 @@ def products_run_beside_collectives(rank: int, size: int) -> None:
     ours = [e for e in kernels if "agoq::" in e.name]
     streams = {e.device_resource_id for e in ours}
     others = [e for e in kernels if e.device_resource_id not in streams and "nccl" not in e.name]
-    assert ours and others, [e.name for e in kernels]
+    # Nothing else on the caller's stream takes as long.
+    products = sorted(others, key=lambda e: e.time_range.elapsed_us())[-2:]
+    assert ours and len(products) == 2, [e.name for e in kernels]
     assert any(
         one.time_range.start < other.time_range.end and other.time_range.start < one.time_range.end
         for one in ours
-        for other in others
+        for other in products
     ), [(e.name, e.device_resource_id, e.time_range.start, e.time_range.end) for e in kernels]
 
 
