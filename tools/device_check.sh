@@ -92,7 +92,7 @@ if python3 -c 'import sys, torch; sys.exit(not torch.cuda.is_available())' 2>/de
   export -f build_package
   export TREE package
   step torch_build 120 bash -c build_package &&
-    step torch 60 env PYTHONPATH="$package" python3 tests/cuda/torch_device_check.py
+    step torch 90 env PYTHONPATH="$package" python3 tests/cuda/torch_device_check.py
 else
   echo "skipped torch: python3 has no torch that sees this GPU"
 fi
