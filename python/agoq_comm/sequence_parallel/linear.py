@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import torch
@@ -21,7 +22,40 @@ from agoq_comm.sequence_parallel.regions import (
 )
 
 
-class ColumnParallelLinear(nn.Module):
+class _SplitLinear(nn.Module):
+    """What both layers have, and how they are copied and shown."""
+
+    weight: nn.Parameter
+
+    def __init__(
+        self,
+        group: dist.ProcessGroup | None,
+        sequence_parallel: bool,
+        policy: QuantizationPolicy | None,
+    ) -> None:
+        super().__init__()
+        self.group = _members(group)
+        self.sequence_parallel = sequence_parallel
+        self.policy = policy
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> _SplitLinear:
+        """Copy parameters, as averages of weights ask for; the group is the same one."""
+        memo[id(self.group)] = self.group
+        twin = type(self).__new__(type(self))
+        memo[id(self)] = twin
+        twin.__dict__.update(copy.deepcopy(self.__dict__, memo))
+        return twin
+
+    def extra_repr(self) -> str:
+        """Return this rank's features, and how many ranks there are."""
+        features, inputs = self.weight.shape
+        return (
+            f"in_features={inputs}, out_features={features}, one out of "
+            f"{self.group.size()} ranks, sequence_parallel={self.sequence_parallel}"
+        )
+
+
+class ColumnParallelLinear(_SplitLinear):
     """This rank's output features of a linear layer.
 
     With sequence parallelism the input is this rank's part of the first dimension, which is
@@ -52,10 +86,7 @@ class ColumnParallelLinear(nn.Module):
         policy: QuantizationPolicy | None = None,
         keep_encoded: bool = True,
     ) -> None:
-        super().__init__()
-        self.group = _members(group)
-        self.sequence_parallel = sequence_parallel
-        self.policy = policy
+        super().__init__(group, sequence_parallel, policy)
         self.keep_encoded = keep_encoded
         self.weight = _part_of(linear.weight, 0, self.group)
         self.bias = None if linear.bias is None else _part_of(linear.bias, 0, self.group)
@@ -89,7 +120,7 @@ class ColumnParallelLinear(nn.Module):
         return output
 
 
-class RowParallelLinear(nn.Module):
+class RowParallelLinear(_SplitLinear):
     """This rank's input features of a linear layer.
 
     The input is the whole sequence, and this rank's features. The products are summed over the
@@ -107,12 +138,12 @@ class RowParallelLinear(nn.Module):
         sequence_parallel: bool = True,
         policy: QuantizationPolicy | None = None,
     ) -> None:
-        super().__init__()
-        self.group = _members(group)
-        self.sequence_parallel = sequence_parallel
-        self.policy = policy
+        super().__init__(group, sequence_parallel, policy)
         self.weight = _part_of(linear.weight, 1, self.group)
-        self.bias = None if linear.bias is None else nn.Parameter(linear.bias.detach().clone())
+        bias = linear.bias
+        self.bias = (
+            None if bias is None else nn.Parameter(bias.detach().clone(), bias.requires_grad)
+        )
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Apply to the whole sequence and this rank's features."""
@@ -161,7 +192,7 @@ def _part_of(whole: torch.Tensor, dim: int, group: dist.ProcessGroup) -> nn.Para
             f"{group.size()} ranks."
         )
     part = whole.detach().chunk(group.size(), dim)[group.rank()]
-    return nn.Parameter(part.clone(memory_format=torch.contiguous_format))
+    return nn.Parameter(part.clone(memory_format=torch.contiguous_format), whole.requires_grad)
 
 
 class _ColumnLinear(torch.autograd.Function):
@@ -182,15 +213,23 @@ class _ColumnLinear(torch.autograd.Function):
         )
         if encoded is not None and keep:
             kept = encoded
-        ctx.save_for_backward(kept if kept.numel() else x, weight)
-        ctx.group, ctx.policy, ctx.has_bias = group, (forward, backward), bias is not None
+        if not ctx.needs_input_grad[1]:
+            ctx.save_for_backward(weight)
+        else:
+            ctx.save_for_backward(weight, kept if kept.numel() else x)
+        ctx.group, ctx.policy = group, (forward, backward)
         return output
 
     @staticmethod
     def backward(ctx: Any, grad: Any) -> Any:
-        saved, weight = ctx.saved_tensors
+        wants_x, wants_weight, wants_bias = ctx.needs_input_grad[:3]
+        weight, saved = ctx.saved_tensors if wants_weight else (*ctx.saved_tensors, None)
         grad_x, grad_weight = linear_operators.column_linear_backward(
-            grad, saved, weight, ctx.group.group_name, *ctx.policy
+            grad, saved, weight, ctx.group.group_name, *ctx.policy, wants_x
         )
-        grad_bias = grad.flatten(0, -2).sum(0) if ctx.has_bias else None
-        return grad_x, grad_weight, grad_bias, None, None, None, None, None
+        return (
+            grad_x if wants_x else None,
+            grad_weight if wants_weight else None,
+            grad.flatten(0, -2).sum(0) if wants_bias else None,
+            *(None,) * 5,
+        )

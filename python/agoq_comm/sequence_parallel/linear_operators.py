@@ -14,6 +14,7 @@ bytes are sent again: both ways multiply with the same bits, and nothing is enco
 from __future__ import annotations
 
 import torch
+import torch.distributed as dist
 import torch.nn.functional as F
 
 from agoq_comm._groups import _backend_of
@@ -88,44 +89,63 @@ torch.library.register_fake("agoq::sp_column_linear", _column_linear_like)
 @torch.library.custom_op("agoq::sp_column_linear_backward", mutates_args=())
 def column_linear_backward(
     grad: torch.Tensor,
-    saved: torch.Tensor,
+    saved: torch.Tensor | None,
     weight: torch.Tensor,
     group: str,
     forward: bool,
     backward: bool,
+    wants_input: bool,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Gradients of this rank's part of the input, and of the weight.
+    """Gradients of this rank's part of the input, and of the weight; empty where not wanted.
 
-    `saved` is the part as it was, or its encoded bytes.
+    `saved` is the part as it was, or its encoded bytes; None where the weight is frozen.
     """
-    members = resolve(group)
-    rows, width = grad.numel() // grad.shape[-1], weight.shape[1]
-    own = rows // members.size()
-    if saved.dtype == torch.uint8:
-        codec = RowBlocks.of(width, _backend_of(members).options)
-        counts = [own] * members.size()
-        gather = exchange.start_gather_encoded(saved, codec, counts, grad.dtype, members)
-    else:
-        gather = exchange.start_gather(as_rows(saved), members, None, forward)
-    grad_rows = as_rows(grad)
-    grad_whole = torch.matmul(grad_rows, weight)
-    whole = gather.wait()
-    scatter = exchange.start_reduce_scatter(grad_whole, members, None, backward)
-    grad_weight = torch.matmul(grad_rows.t(), whole)
-    shape = [grad.shape[0] // members.size(), *grad.shape[1:-1], width]
-    return scatter.wait().view(shape), grad_weight
+    members, grad_rows = resolve(group), as_rows(grad)
+    gather = scatter = None
+    grad_x, grad_weight = grad.new_empty(0), weight.new_empty(0)
+    if saved is not None:
+        gather = _start_gather_again(saved, grad_rows, weight.shape[1], members, forward)
+    if wants_input:
+        grad_whole = torch.matmul(grad_rows, weight)
+    whole = None if gather is None else gather.wait()
+    if wants_input:
+        scatter = exchange.start_reduce_scatter(grad_whole, members, None, backward)
+    if whole is not None:
+        grad_weight = torch.matmul(grad_rows.t(), whole)
+    if scatter is not None:
+        grad_x = scatter.wait().view(_part_shape(grad, weight, members))
+    return grad_x, grad_weight
+
+
+def _start_gather_again(
+    saved: torch.Tensor,
+    grad_rows: torch.Tensor,
+    width: int,
+    group: dist.ProcessGroup,
+    quantized: bool,
+) -> exchange.Pending:
+    if saved.dtype != torch.uint8:
+        return exchange.start_gather(as_rows(saved), group, None, quantized)
+    codec = RowBlocks.of(width, _backend_of(group).options)
+    counts = [grad_rows.shape[0] // group.size()] * group.size()
+    return exchange.start_gather_encoded(saved, codec, counts, grad_rows.dtype, group)
+
+
+def _part_shape(grad: torch.Tensor, weight: torch.Tensor, group: dist.ProcessGroup) -> list[int]:
+    return [grad.shape[0] // group.size(), *grad.shape[1:-1], weight.shape[1]]
 
 
 def _column_linear_backward_like(
     grad: torch.Tensor,
-    saved: torch.Tensor,
+    saved: torch.Tensor | None,
     weight: torch.Tensor,
     group: str,
     forward: bool,
     backward: bool,
+    wants_input: bool,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    shape = [grad.shape[0] // resolve(group).size(), *grad.shape[1:-1], weight.shape[1]]
-    return grad.new_empty(shape), weight.new_empty(weight.shape)
+    part = _part_shape(grad, weight, resolve(group)) if wants_input else [0]
+    return grad.new_empty(part), weight.new_empty([0] if saved is None else weight.shape)
 
 
 torch.library.register_fake("agoq::sp_column_linear_backward", _column_linear_backward_like)

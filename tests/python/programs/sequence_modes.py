@@ -1,12 +1,17 @@
-"""The split layers and the norms between them under autocast, and compiled for any length."""
+"""The split layers in the ways that models use them: autocast, any length, frozen, copied."""
 
 from __future__ import annotations
 
+import copy
+import itertools
+
 import torch
+import torch.distributed as dist
 import torch.nn.functional as F
 from torch import nn
 from torch._dynamo.testing import CompileCounterWithBackend
 
+import agoq_comm
 from agoq_comm import sequence_parallel as sp
 from checks import Checks
 from programs.common import data, equal
@@ -110,3 +115,53 @@ def one_graph_serves_every_length(me: Rank) -> None:
         equal(*gradients)
         graphs.append(counter.frame_count)
     assert graphs[0] == graphs[-1], graphs
+
+
+@checks
+def what_is_frozen_is_neither_computed_nor_sent(me: Rank) -> None:
+    linear = _Block(me.size).up
+    right = None
+    for wanted in itertools.product((True, False), repeat=3):
+        if not any(wanted):
+            continue
+        for keep, compiled in itertools.product((True, False), repeat=2):
+            group = dist.new_group()
+            column = sp.ColumnParallelLinear(linear, group, keep_encoded=keep)
+            x = data(me.rank, ROWS, 2, WIDTH)
+            parts = (x, column.weight, column.bias)
+            for part, is_wanted in zip(parts, wanted, strict=True):
+                part.requires_grad_(is_wanted)
+            if compiled:
+                torch._dynamo.reset()
+                column.compile(fullgraph=True, backend="aot_eager")
+            column(x).square().sum().backward()
+            right = right or [part.grad for part in parts]
+            for part, exact, is_wanted in zip(parts, right, wanted, strict=True):
+                assert (part.grad is not None) == is_wanted
+                if is_wanted:
+                    equal(part.grad, exact)
+            stats = agoq_comm.stats(group)
+            wants_x, wants_weight, _ = wanted
+            assert stats["all_gather"]["calls"] == 1 + wants_weight
+            assert ("reduce_scatter" in stats) == wants_x
+
+
+@checks
+def a_frozen_weight_keeps_no_input(me: Rank) -> None:
+    frozen = _Block(me.size).requires_grad_(False)
+    column, row = sp.ColumnParallelLinear(frozen.up), sp.RowParallelLinear(frozen.down)
+    assert not any(p.requires_grad for p in (*column.parameters(), *row.parameters()))
+    y = column(data(me.rank, ROWS, 2, WIDTH).requires_grad_())
+    (saved,) = y.grad_fn.saved_tensors
+    equal(saved, column.weight.detach())
+
+
+@checks
+def a_copy_has_its_own_parameters_and_the_same_group(me: Rank) -> None:
+    net = _SplitBlock(_Block(me.size))
+    twin = copy.deepcopy(net)
+    x = data(me.rank, ROWS, 2, WIDTH)
+    for y, right in zip(twin(x), net(x), strict=True):
+        equal(y, right)
+    assert twin.up.group is net.up.group and twin.up.weight is not net.up.weight
+    assert f"out of {me.size} ranks" in repr(twin)
