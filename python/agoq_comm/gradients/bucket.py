@@ -115,7 +115,11 @@ class Bucket:
         self.data = self._wait()
 
     def _wait(self) -> torch.Tensor:
-        assert self._received is not None
+        if self._received is None:
+            raise RuntimeError(
+                "agoq_comm: an earlier reduce() of this step failed. Make new QuantizedGradients, "
+                "on a new group if this one has lost a rank."
+            )
         self._work.wait()
         received, self._received, self._work = self._received, None, None
         return received

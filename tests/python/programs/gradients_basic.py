@@ -343,6 +343,25 @@ def a_parameter_that_is_thawed_later_is_an_error(me: Rank) -> None:
 
 
 @checks
+def a_reduction_that_failed_says_so_when_it_is_tried_again(me: Rank) -> None:
+    net = model()
+    gradients = QuantizedGradients(net, bucket_numel=1)
+    accumulate(net, gradients, batches(me.rank))
+    # On all ranks after the same calls, so that none waits for another.
+    with (
+        mock.patch.object(gradients.buckets[1], "start_result", side_effect=OSError("lost")),
+        contextlib.suppress(OSError),
+    ):
+        gradients.reduce()
+    try:
+        gradients.reduce()
+    except RuntimeError as error:
+        assert "an earlier reduce() of this step failed" in str(error), error
+    else:
+        raise AssertionError("half a reduction was taken for a whole one")
+
+
+@checks
 def two_of_the_same_parameters_are_an_error(me: Rank) -> None:
     net = model()
     first, second = QuantizedGradients(net), QuantizedGradients(net)
