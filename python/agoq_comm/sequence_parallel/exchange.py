@@ -104,7 +104,7 @@ def start_gather(
 ) -> Pending:
     """All-gather rows: `sizes` of each rank, or as many from all as this rank has."""
     x = x.contiguous()
-    rows = _rows_of_all(x.shape[0], group, sizes)
+    rows = gathered_rows(x.shape[0], group, sizes)
     if core_has_rows(x, group):
         whole = x.new_empty(sum(rows), x.shape[1])
         call = _backend_of(group).all_gather_rows(whole, x, rows, wanted)
@@ -250,14 +250,15 @@ def _sum_exactly(pieces: list[torch.Tensor]) -> torch.Tensor:
     return total.to(pieces[0].dtype)
 
 
-def _rows_of_all(own: int, group: dist.ProcessGroup, sizes: Sequence[int] | None) -> list[int]:
+def gathered_rows(own: int, group: dist.ProcessGroup, sizes: Sequence[int] | None) -> list[int]:
+    """Rows of each rank: `sizes`, or as many as this one has."""
     if sizes is None:
         return [own] * group.size()
     _require_one_size_a_rank(group, sizes)
     if sizes[group.rank()] != own:
         raise ValueError(
-            f"agoq_comm: output_split_sizes says {sizes[group.rank()]} rows for this rank "
-            f"({group.rank()}), but its tensor has {own}."
+            f"agoq_comm: output_split_sizes says {sizes[group.rank()]} for this rank "
+            f"({group.rank()}), but the first dimension of its tensor is {own}."
         )
     return list(sizes)
 

@@ -127,7 +127,7 @@ class RowParallelLinear(_SplitLinear):
     ranks: with sequence parallelism each keeps its part of the first dimension. The bias is whole
     on every rank, and added to the sum.
 
-    Parameters are those of `ColumnParallelLinear`.
+    Parameters are those of `ColumnParallelLinear`, without `keep_encoded`.
     """
 
     def __init__(

@@ -16,7 +16,7 @@ from agoq_comm import _C
 from agoq_comm._encoded import core_rounding
 from agoq_comm._groups import _backend_of
 from agoq_comm.sequence_parallel import exchange
-from agoq_comm.sequence_parallel.operators import as_rows, reduce_scatter_like, resolve, rows_of
+from agoq_comm.sequence_parallel.operators import as_rows, part_shape, resolve, rows_of
 from agoq_comm.sequence_parallel.rounding import next_rounding
 from agoq_comm.sequence_parallel.row_blocks import RowBlocks
 
@@ -57,6 +57,13 @@ def reduce_scatter_norm(
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Reduce-scatter plus residual, its RMSNorm, and the norm's encoded bytes, if any."""
     members, rows = resolve(group), as_rows(x)
+    exchange.split_rows(x.shape[0], members, sizes)
+    shape = part_shape(x, group, sizes)
+    if list(residual.shape) != shape:
+        raise ValueError(
+            f"agoq_comm: the residual is {list(residual.shape)}, but this rank's part of the sum "
+            f"is {shape}."
+        )
     codec = _codec(residual, group, encode)
     counts = rows_of(sizes, x)
     part = None
@@ -95,7 +102,7 @@ def _reduce_scatter_norm_like(
     quantized: bool,
     encode: bool,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    part = reduce_scatter_like(x, group, sizes)
+    part = x.new_empty(part_shape(x, group, sizes))
     return part, torch.empty_like(part), _memory(part, _codec(part, group, encode))
 
 

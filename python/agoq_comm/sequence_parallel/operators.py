@@ -22,21 +22,27 @@ def gather(
     x: torch.Tensor, group: str, sizes: Sequence[int] | None, quantized: bool
 ) -> torch.Tensor:
     """All-gather along the first dimension."""
+    members, rows = resolve(group), as_rows(x)
+    # The exchange would refuse rows of a matrix, which the caller has not seen.
+    exchange.gathered_rows(x.shape[0], members, sizes)
     whole = exchange.start_gather(
-        as_rows(x), resolve(group), rows_of(sizes, x), quantized and x.dim() > 1
+        rows, members, rows_of(sizes, x), quantized and x.dim() > 1
     ).wait()
-    return whole.view(gather_like(x, group, sizes).shape)
+    return whole.view(_gathered_shape(x, group, sizes))
 
 
-def gather_like(
-    x: torch.Tensor, group: str, sizes: Sequence[int] | None, quantized: bool = False
-) -> torch.Tensor:
-    """Memory for what `gather` returns."""
+def _gathered_shape(x: torch.Tensor, group: str, sizes: Sequence[int] | None) -> list[int]:
     first = x.shape[0] * resolve(group).size() if sizes is None else sum(sizes)
-    return x.new_empty([first, *x.shape[1:]])
+    return [first, *x.shape[1:]]
 
 
-torch.library.register_fake("agoq::sp_gather", gather_like)
+def _gather_like(
+    x: torch.Tensor, group: str, sizes: Sequence[int] | None, quantized: bool
+) -> torch.Tensor:
+    return x.new_empty(_gathered_shape(x, group, sizes))
+
+
+torch.library.register_fake("agoq::sp_gather", _gather_like)
 
 
 @torch.library.custom_op("agoq::sp_reduce_scatter", mutates_args=())
@@ -44,22 +50,28 @@ def reduce_scatter(
     x: torch.Tensor, group: str, sizes: Sequence[int] | None, quantized: bool
 ) -> torch.Tensor:
     """Sum over the ranks and keep this rank's part of the first dimension."""
+    members, rows = resolve(group), as_rows(x)
+    exchange.split_rows(x.shape[0], members, sizes)
     part = exchange.start_reduce_scatter(
-        as_rows(x), resolve(group), rows_of(sizes, x), quantized and x.dim() > 1
+        rows, members, rows_of(sizes, x), quantized and x.dim() > 1
     ).wait()
-    return part.view(reduce_scatter_like(x, group, sizes).shape)
+    return part.view(part_shape(x, group, sizes))
 
 
-def reduce_scatter_like(
-    x: torch.Tensor, group: str, sizes: Sequence[int] | None, quantized: bool = False
-) -> torch.Tensor:
-    """Memory for what `reduce_scatter` returns."""
+def part_shape(x: torch.Tensor, group: str, sizes: Sequence[int] | None) -> list[int]:
+    """Shape of this rank's part of the first dimension."""
     members = resolve(group)
     first = x.shape[0] // members.size() if sizes is None else sizes[members.rank()]
-    return x.new_empty([first, *x.shape[1:]])
+    return [first, *x.shape[1:]]
 
 
-torch.library.register_fake("agoq::sp_reduce_scatter", reduce_scatter_like)
+def _reduce_scatter_like(
+    x: torch.Tensor, group: str, sizes: Sequence[int] | None, quantized: bool
+) -> torch.Tensor:
+    return x.new_empty(part_shape(x, group, sizes))
+
+
+torch.library.register_fake("agoq::sp_reduce_scatter", _reduce_scatter_like)
 
 
 @torch.library.custom_op("agoq::sp_all_reduce", mutates_args=())

@@ -44,6 +44,7 @@ def use_policy(policy: QuantizationPolicy) -> Iterator[None]:
     """Choose the default policy for the length of a ``with`` block.
 
     It is read when a function is called on the way forward; the way back keeps what was read then.
+    Activation checkpointing calls functions again in the backward pass, which so belongs inside.
     """
     before = _default
     set_default_policy(policy)

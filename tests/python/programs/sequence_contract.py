@@ -177,6 +177,7 @@ def stochastic_rounding_is_unbiased_and_never_repeats_a_draw(me: Rank) -> None:
 @checks
 def mistakes_are_named(me: Rank) -> None:
     x = data(me.rank, 2 * me.size + 1, 8)
+    deep = data(me.rank, me.size + 1, me.size, 8)
     gloo = dist.new_group(backend="gloo")
     dist.barrier(gloo)  # A rank that went on alone would take its connections with it.
     cases = (
@@ -185,7 +186,19 @@ def mistakes_are_named(me: Rank) -> None:
         (lambda: sp.reduce_scatter_last_dim_to_tensor_parallel_region(x[:, :1]), "no multiple of"),
         (
             lambda: sp.gather_from_sequence_parallel_region(x, output_split_sizes=[1] * me.size),
-            "output_split_sizes says 1 rows for this rank",
+            "output_split_sizes says 1 for this rank",
+        ),
+        # In the terms of the caller's tensor, not of the matrix that it is to the exchange.
+        (lambda: sp.reduce_scatter_to_sequence_parallel_region(deep), f"{me.size + 1}, is no"),
+        (
+            lambda: sp.reduce_scatter_to_sequence_parallel_region(
+                deep, input_split_sizes=[1] * me.size
+            ),
+            f"sum to {me.size}, but the first dimension is {me.size + 1}",
+        ),
+        (
+            lambda: sp.gather_from_sequence_parallel_region(deep, output_split_sizes=[1] * me.size),
+            f"the first dimension of its tensor is {me.size + 1}",
         ),
         (
             lambda: sp.gather_from_sequence_parallel_region(x, output_split_sizes=[len(x)]),

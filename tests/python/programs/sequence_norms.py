@@ -328,7 +328,7 @@ def mistakes_are_named(me: Rank) -> None:
     x, residual = data(0, 2 * me.size, 8), data(0, 2, 8)
     cases = (
         (lambda: sp.reduce_scatter_norm(x, residual, torch.ones(7)), "`weight` must be 8"),
-        (lambda: sp.reduce_scatter_norm(x, residual[:1], torch.ones(8)), "rows must be 2 of 8"),
+        (lambda: sp.reduce_scatter_norm(x, residual[:1], torch.ones(8)), "residual is [1, 8], but"),
         (
             lambda: sp.RowParallelLinear(nn.Linear(me.size, 8), sequence_parallel=False).into_norm(
                 x, residual, torch.ones(8)
