@@ -13,6 +13,7 @@ from torch import nn
 
 from agoq_comm._single_tensor import all_gather_single
 from agoq_comm.gradients.bucket import Bucket
+from agoq_comm.gradients.layout import Tile
 from agoq_comm.gradients.quantized_gradients import QuantizedGradients
 
 
@@ -62,7 +63,10 @@ class _EncodedStep(ABC):
 
     @property
     def gradient_norm(self) -> float:
-        """Global norm of the reduced gradients, before clipping, unscaled if a scaler did that."""
+        """Global norm of the reduced gradients, before clipping, unscaled if a scaler did that.
+
+        Collective the first time in a step: every rank asks, or none.
+        """
         self._summon_witness()
         assert self._witness.grad is not None
         return float(self._witness.grad[0])
@@ -242,11 +246,14 @@ class ShardedOptimizer(_EncodedStep):
                 parameter = gradients.parameters[tile.parameter]
                 if not parameter.is_contiguous():
                     raise ValueError("agoq_comm: a parameter that is sharded must be contiguous.")
-                # Shares the parameter's memory: a step of the shard is a step of the parameter.
-                shard = nn.Parameter(parameter.detach().view(-1)[tile.start : tile.stop])
+                shard = nn.Parameter(self._memory_of(tile))
                 self._shards[tile.parameter, tile.start] = shard
                 of_parameter[parameter].append(shard)
         self.optimizer = optimizer_class(_groups_of_shards(params, of_parameter), **defaults)
+
+    def _memory_of(self, tile: Tile) -> torch.Tensor:
+        """What a shard shares with its parameter: a step of the one is a step of the other."""
+        return self.gradients.parameters[tile.parameter].detach().view(-1)[tile.start : tile.stop]
 
     def _norm_groups(self) -> list[dist.ProcessGroup]:
         return [self.gradients.group, *super()._norm_groups()]
@@ -261,6 +268,7 @@ class ShardedOptimizer(_EncodedStep):
             stepped = []
             for tile, gradient in self.gradients.shards(bucket, _dtype_for(factor)):
                 shard = self._shards[tile.parameter, tile.start]
+                shard.data = self._memory_of(tile)  # It may have been replaced, as loading does.
                 shard.grad = _times(factor, gradient, shard.dtype)
                 stepped.append(shard)
             self.optimizer.step()
@@ -276,13 +284,12 @@ class ShardedOptimizer(_EncodedStep):
         longest = max(sum(tile.numel for tile in tiles) for tiles in owned)
         mine = bucket.data.new_zeros(longest, dtype=layout.dtype)
         for tile, part in _parts(owned[group.rank()], mine):
-            part.copy_(self._shards[tile.parameter, tile.start].detach())
+            part.copy_(self._memory_of(tile))
         everyone = mine.new_empty(group.size() * longest)
         all_gather_single(everyone.view(torch.uint8), mine.view(torch.uint8), group=group)
         for rank, tiles in enumerate(owned):
             for tile, part in _parts(tiles, everyone[rank * longest :]):
-                parameter = self.gradients.parameters[tile.parameter]
-                parameter.detach().view(-1)[tile.start : tile.stop].copy_(part)
+                self._memory_of(tile).copy_(part)
 
 
 def _parts(tiles: list[Any], flat: torch.Tensor) -> Iterator[tuple[Any, torch.Tensor]]:

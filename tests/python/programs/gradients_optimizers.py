@@ -243,6 +243,20 @@ def sharded_parameters_may_be_named(me: Rank) -> None:
 
 
 @checks
+def shards_follow_parameters_whose_memory_is_replaced(me: Rank) -> None:
+    net = model()
+    optimizer = _sharded(net)
+    for p in net.parameters():
+        p.data = p.data + 1
+    before = [p.detach().clone() for p in net.parameters()]
+    loss(net, batches(me.rank)[0]).backward()
+    optimizer.step()
+    for p, old in zip(net.parameters(), before, strict=True):
+        torch.testing.assert_close(p, old, rtol=0, atol=0.05)  # A few steps of 0.01 and no more.
+        assert not torch.equal(p, old)
+
+
+@checks
 def training_stays_near_exact_training(me: Rank) -> None:
     """30 steps of four micro-batches: the loss ends within 0.5 % of an exact run's."""
     torch.manual_seed(4)
