@@ -6,7 +6,6 @@
 
 #include <utility>
 
-#include "agoqcomm/error.h"
 #include "errors.h"
 
 namespace agoq {
@@ -91,13 +90,6 @@ void DeviceGroup::finish_rows(const void* values, DataType type, RowShape shape,
   const c10::DeviceGuard on_device(device);
   auto* const stream =
       streams_.handle(c10::impl::VirtualGuardImpl(device.type()).getStream(device));
-  const bool draws = epilogue.encoded.data != nullptr && epilogue.rounding.stochastic;
-  if (draws && streams_.is_capturing(stream)) {
-    throw Error(ErrorCode::kUnsupported,
-                "agoq: rows that are encoded with stochastic rounding cannot be captured in a "
-                "graph, since every replay would draw the same; make the group with "
-                "rounding='nearest'.");
-  }
   communicator_->finish_rows(values, type, shape, out, epilogue, stream);
 }
 

@@ -69,6 +69,7 @@ RowEpilogue RowTensors::core(const at::Tensor& like) const {
   if (residual.defined()) epilogue.residual = residual.data_ptr();
   if (norm) epilogue.norm = RmsNorm{nullptr, static_cast<float>(epsilon)};
   if (weight.defined()) {
+    TORCH_CHECK_VALUE(norm, "agoq: `weight` is a norm's, which needs an `epsilon`.");
     require_beside(weight, like, "weight");
     TORCH_CHECK_VALUE(weight.scalar_type() == at::kFloat && weight.is_contiguous() &&
                           weight.numel() == like.size(1),

@@ -106,7 +106,8 @@ void DeviceCommunicator::Impl::run(const DeviceCallKind& kind, const ChunkPlan& 
 
   const std::lock_guard turn(call_mutex_);
   throw_if_failed();
-  check_capture(call.stream, is_quantized);
+  if (!transport_->can_be_captured()) check_capture(call.stream);
+  if (draws(kind, is_quantized)) check_draws(call.stream);
   OperationStats counters;
   counters.elements = plan.total();
   const DeviceGroup group{*transport_, *codec_, lanes_};
@@ -181,15 +182,22 @@ void DeviceCommunicator::Impl::check_workspace(Operation operation,
                   std::to_string(kSlotAlignment) + ": ask the function of its name");
 }
 
-void DeviceCommunicator::Impl::check_capture(void* stream, bool quantized) const {
-  const bool stochastic = quantized && options_.stochastic_rounding;
-  if (transport_->can_be_captured() && !stochastic) return;
+bool DeviceCommunicator::Impl::draws(const DeviceCallKind& kind, bool quantized) const {
+  const bool encodes = quantized && (kind.rows == nullptr || kind.rows->encoded == nullptr);
+  return (encodes && options_.stochastic_rounding) ||
+         (kind.rows != nullptr && kind.rows->epilogue.draws());
+}
+
+void DeviceCommunicator::Impl::check_draws(void* stream) const {
   if (!lanes_.runtime().is_capturing(stream)) return;
-  if (stochastic) {
-    throw Error(ErrorCode::kUnsupported,
-                "a call with stochastic rounding cannot be captured in a graph: every replay would "
-                "round by the same call number; set Options::stochastic_rounding to false");
-  }
+  throw Error(ErrorCode::kUnsupported,
+              "a call with stochastic rounding cannot be captured in a graph: every replay would "
+              "round by the same call number; set Options::stochastic_rounding, or where an "
+              "epilogue encodes its Rounding::stochastic, to false");
+}
+
+void DeviceCommunicator::Impl::check_capture(void* stream) const {
+  if (!lanes_.runtime().is_capturing(stream)) return;
   throw Error(ErrorCode::kUnsupported, "the transport " + std::string(transport_->name()) +
                                            " cannot be captured in a graph: its host part would "
                                            "not be replayed");

@@ -57,6 +57,8 @@ class DeviceCommunicator::Impl {
            const Body& quantized, const Body& exact);
 
   void copy(void* to, const void* from, std::int64_t count, DataType type, void* stream);
+  /// Refuses a call that rounds at random where the stream is being captured.
+  void check_draws(void* stream) const;
 
   Stats stats() const;
   void reset_stats();
@@ -71,7 +73,9 @@ class DeviceCommunicator::Impl {
   void check_served(const DeviceCallKind& kind, std::int64_t count) const;
   void check_workspace(Operation operation, const DeviceWorkspace& workspace,
                        std::size_t needed) const;
-  void check_capture(void* stream, bool quantized) const;
+  void check_capture(void* stream) const;
+  /// Whether any number of the call is rounded at random.
+  bool draws(const DeviceCallKind& kind, bool quantized) const;
   void throw_if_failed() const;
   void fail(const std::string& words);
   void count_call(Operation operation, ExactReason reason, const OperationStats& counters);

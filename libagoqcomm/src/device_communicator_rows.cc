@@ -115,6 +115,7 @@ void DeviceCommunicator::all_gather_encoded_rows(const std::byte* in, std::span<
 
 void DeviceCommunicator::finish_rows(const void* values, DataType type, RowShape shape, void* out,
                                      const RowEpilogue& epilogue, void* stream) const {
+  if (epilogue.draws()) impl_->check_draws(stream);
   impl_->row_codec().apply(values, type, shape, out, stream, epilogue);
 }
 

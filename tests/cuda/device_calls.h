@@ -27,6 +27,7 @@ struct RowParts {
   bool normed = false;
   bool encoded = false;            ///< The finished rows, from row 3 of a longer buffer on.
   bool sends_encoded = false;      ///< Of a gather: what is sent is encoded already.
+  bool draws = true;               ///< Whether that encoding is rounded at random.
   std::optional<bool> quantize{};  ///< As CallOptions::quantize.
 
   std::string name() const {
@@ -200,7 +201,7 @@ class CallBuffersIn {
       encoded_ = filled(static_cast<std::size_t>(layout.total_bytes()));
       epilogue_.encoded = {static_cast<std::byte*>(encoded_->data()), rows + 4, 3};
     }
-    epilogue_.rounding = {.stochastic = true, .seed = 9, .rank = 2};
+    epilogue_.rounding = {.stochastic = parts.draws, .seed = 9, .rank = 2};
   }
 
   Bytes residual(unsigned seed) const {
@@ -309,8 +310,8 @@ inline std::vector<CollectiveCall> flat_calls(int size, std::int64_t base) {
 }
 
 /// Calls of rows, with about `rows` rows a rank; rank 1 has none. Rows of 128 and 256
-/// are whole blocks, those of 100 and 36 end in a short one, those of 3 have an odd number of
-/// bytes.
+/// are whole blocks, those of 100 and 300 end in a short one, those of 1 and 3 have an odd number
+/// of bytes.
 inline std::vector<CollectiveCall> row_calls(int size, std::int64_t rows) {
   std::vector<std::int64_t> counts;
   for (int r = 0; r < size; ++r) counts.push_back(r == 1 ? 0 : rows + 5 * r);
@@ -321,7 +322,7 @@ inline std::vector<CollectiveCall> row_calls(int size, std::int64_t rows) {
        .type = DataType::kBfloat16,
        .op = ReduceOp::kAvg,
        .counts = counts,
-       .rows = {.width = 100}},
+       .rows = {.width = 300}},
       {.operation = kReduceScatter,
        .type = DataType::kBfloat16,
        .counts = counts,
@@ -339,7 +340,7 @@ inline std::vector<CollectiveCall> row_calls(int size, std::int64_t rows) {
        .type = DataType::kBfloat16,
        .counts = counts,
        .rows = {.width = 128}},
-      {.operation = kAllGather, .counts = counts, .in_place = true, .rows = {.width = 36}},
+      {.operation = kAllGather, .counts = counts, .in_place = true, .rows = {.width = 1}},
       {.operation = kAllGather,
        .type = DataType::kFloat16,
        .counts = counts,

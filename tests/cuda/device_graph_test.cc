@@ -45,14 +45,15 @@ class Capture {
 };
 
 // The host's results where every rank's input is that of `seed`.
-std::vector<Bytes> expected_of(const CollectiveCall& call, unsigned seed) {
+std::vector<Bytes> expected_of(const CollectiveCall& call, unsigned seed, const Options& options) {
   const std::vector<CollectiveCall> calls(seed + 1, call);
-  return host_results(calls, kSize, quantize_everything()).back();
+  return host_results(calls, kSize, options).back();
 }
 
-void expect_replays(const CollectiveCall& call, unsigned schedule) {
+void expect_replays(const CollectiveCall& call, unsigned schedule,
+                    const Options& options = quantize_everything()) {
   FakeDevice device(schedule);
-  FakeWorld world(device, kSize, quantize_everything(), kShortSegment);
+  FakeWorld world(device, kSize, options, kShortSegment);
   std::vector<std::unique_ptr<CallBuffers>> buffers;
   for (int r = 0; r < kSize; ++r) buffers.push_back(std::make_unique<CallBuffers>(call, r, 0));
   Capture capture(device, world);
@@ -69,7 +70,7 @@ void expect_replays(const CollectiveCall& call, unsigned schedule) {
     for (int r = 0; r < kSize; ++r) buffers[static_cast<std::size_t>(r)]->refill(seed);
     device.replay(graph, world.rank(0).stream);
     device.finish();
-    const std::vector<Bytes> expected = expected_of(call, seed);
+    const std::vector<Bytes> expected = expected_of(call, seed, options);
     for (int r = 0; r < kSize; ++r) {
       EXPECT_TRUE(buffers[static_cast<std::size_t>(r)]->result() ==
                   expected[static_cast<std::size_t>(r)])
@@ -79,15 +80,13 @@ void expect_replays(const CollectiveCall& call, unsigned schedule) {
 }
 
 TEST(DeviceGraph, AReplayReadsItsInputsAnew) {
-  for (const CollectiveCall& call : mixed_calls(kSize)) {
+  for (CollectiveCall call : mixed_calls(kSize)) {
+    call.rows.draws = false;
     for (unsigned schedule = 0; schedule < 6; ++schedule) expect_replays(call, schedule);
   }
 }
 
-TEST(DeviceGraph, StochasticRoundingIsRefusedAndTheGroupLivesOn) {
-  Options options = quantize_everything();
-  options.stochastic_rounding = true;
-  const CollectiveCall call{.counts = {1000}};
+void expect_draws_are_refused(const CollectiveCall& call, const Options& options) {
   FakeDevice device(0);
   FakeWorld world(device, kSize, options, kShortSegment);
   Capture capture(device, world);
@@ -103,6 +102,54 @@ TEST(DeviceGraph, StochasticRoundingIsRefusedAndTheGroupLivesOn) {
   }
   expect_success(world.on_all(issue));
   device.finish();
+}
+
+TEST(DeviceGraph, StochasticRoundingIsRefusedAndTheGroupLivesOn) {
+  Options options = quantize_everything();
+  options.stochastic_rounding = true;
+  expect_draws_are_refused({.counts = {1000}}, options);
+}
+
+TEST(DeviceGraph, SoIsThatOfAnEpilogueOnly) {
+  const CollectiveCall call{.operation = Operation::kReduceScatter,
+                            .counts = {5, 5, 5},
+                            .rows = {.width = 100, .encoded = true}};
+  expect_draws_are_refused(call, quantize_everything());
+}
+
+TEST(DeviceGraph, SoAreRowsThatAreFinishedAlone) {
+  constexpr RowShape kShape{2, 100};
+  FakeDevice device(0);
+  FakeWorld world(device, 1, Options(), 0);
+  const DeviceCommunicator& communicator = *world.rank(0).communicator;
+  const std::vector<float> values(kShape.rows * kShape.width);
+  std::vector<std::byte> bytes(
+      static_cast<std::size_t>(RowLayout(BlockFormat(), kShape).total_bytes()));
+  void* stream = world.rank(0).stream;
+  const auto finish = [&](bool stochastic) {
+    RowEpilogue epilogue;
+    epilogue.encoded = {bytes.data(), kShape.rows, 0};
+    epilogue.rounding.stochastic = stochastic;
+    return outcome_of([&] {
+      communicator.finish_rows(values.data(), DataType::kFloat32, kShape, nullptr, epilogue,
+                               stream);
+    });
+  };
+  device.begin_capture(stream);
+  EXPECT_EQ(finish(true).error, ErrorCode::kUnsupported);
+  EXPECT_FALSE(finish(false).error);
+  device.end_capture(stream);
+  EXPECT_FALSE(finish(true).error);
+  device.finish();
+}
+
+TEST(DeviceGraph, BytesThatAreSentAsTheyAreDrawNothing) {
+  Options options = quantize_everything();
+  options.stochastic_rounding = true;
+  const CollectiveCall call{.operation = Operation::kAllGather,
+                            .counts = {5, 0, 7},
+                            .rows = {.width = 100, .sends_encoded = true}};
+  expect_replays(call, 0, options);
 }
 
 TEST(DeviceGraph, StagingIsRefusedAndTheGroupLivesOn) {

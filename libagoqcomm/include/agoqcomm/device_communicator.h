@@ -47,7 +47,7 @@ struct DeviceCall {
 /// transport does on one of the communicator's own, tied to it by events at both ends. Where the
 /// transport can be captured a call may be captured in a CUDA graph after one call outside of it;
 /// replays then read and write the same memory, workspace too. Stochastic rounding is refused under
-/// capture with Error(kUnsupported), since every replay would repeat the call number.
+/// capture with Error(kUnsupported), an epilogue's too, since every replay would repeat the draws.
 ///
 /// Served is what serves() says: calls that why_exact() (options.h) would quantize, or that say so
 /// themselves; exact all-gathers; everything in a group of one rank. Sums that must be exact belong

@@ -82,6 +82,8 @@ struct RowEpilogue {
   bool empty() const {
     return residual == nullptr && !norm && normed == nullptr && encoded.data == nullptr;
   }
+  /// Whether its encoding is rounded at random.
+  bool draws() const { return encoded.data != nullptr && rounding.stochastic; }
 };
 
 /// Thread-safe: immutable after construction; any number of threads may use one object.
