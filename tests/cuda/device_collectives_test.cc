@@ -48,6 +48,17 @@ TEST(DeviceCollectives, NoResultDependsOnTheSegment) {
   }
 }
 
+TEST(DeviceCollectives, GathersOfRowsThatNobodyHas) {
+  std::vector<CollectiveCall> calls = row_calls(3, 0);
+  std::erase_if(calls,
+                [](const CollectiveCall& call) { return call.operation != Operation::kAllGather; });
+  for (CollectiveCall& call : calls) call.counts = {0, 0, 0};
+  const Options options = quantize_everything();
+  FakeDevice device(0);
+  FakeWorld world(device, 3, options, kShortSegment);
+  expect_equal(world.run(calls), host_results(calls, 3, options), calls, "no rows");
+}
+
 TEST(DeviceCollectives, AnExactAllGatherMovesTheValues) {
   std::vector<CollectiveCall> calls = flat_calls(3, 500);
   std::erase_if(calls,

@@ -62,7 +62,8 @@ class Pending:
 def quantizes(x: torch.Tensor, numel: int, group: dist.ProcessGroup, wanted: bool) -> bool:
     """Tell whether a call that moves `numel` elements like `x` is to be quantized."""
     options = _backend_of(group).options
-    return wanted and x.dtype in _QUANTIZABLE and numel >= options.min_numel
+    # As in the core, where a call of no elements has nothing to encode whatever min_numel is.
+    return wanted and x.dtype in _QUANTIZABLE and numel >= max(options.min_numel, 1)
 
 
 def core_has_rows(x: torch.Tensor, group: dist.ProcessGroup) -> bool:

@@ -90,6 +90,29 @@ def functions_of_a_group_that_quantizes_less_equal_those_of_the_cpu(me: Rank) ->
 
 
 @checks
+def a_sequence_that_has_no_rows(me: Rank) -> None:
+    """The group would quantize however few elements, but these are none."""
+    weight = torch.ones(WIDTH, device="fake")
+    for group in (None, group_with(("all_reduce",))):
+        x = torch.zeros(0, WIDTH, device="fake", requires_grad=True)
+        y = sp.reduce_scatter_to_sequence_parallel_region(x, group)
+        y.backward(y)
+        sums, normed = sp.reduce_scatter_norm(x, x, weight, group=group)
+        whole = sp.gather_normed(normed, group)
+        assert all(empty.shape == (0, WIDTH) for empty in (x.grad, y, sums, whole))
+
+
+@checks
+def encoded_bytes_are_sent_from_any_address(me: Rank) -> None:
+    normed = sp.rms_norm(data(me.rank, ROWS, WIDTH), torch.ones(WIDTH))
+    memory = torch.zeros(normed.encoded.numel() + 1, dtype=torch.uint8).to("fake")
+    memory[1:].copy_(normed.encoded)
+    whole = torch.zeros(ROWS * me.size, WIDTH, device="fake")
+    _backend_of(None).all_gather_encoded_rows(whole, memory[1:], [ROWS] * me.size).wait()
+    equal(whole.cpu(), sp.gather_normed(normed))
+
+
+@checks
 def norms_equal_those_of_the_cpu(me: Rank) -> None:
     for dtype in cases.DTYPES:
         for width in cases.WIDTHS:
@@ -244,6 +267,10 @@ def mistakes_are_named(me: Rank) -> None:
             "`encoded` is on cpu",
         ),
         (lambda: backend.finish_rows(part, part.cpu(), nothing), "`output` is on cpu"),
+        (
+            lambda: backend.finish_rows(part, part, _C.RowEpilogue(weight=weight)),
+            "needs an `epsilon`",
+        ),
         (
             lambda: backend.reduce_scatter_rows(part, on_it, rows, False, nothing),
             "reduce_scatter",
