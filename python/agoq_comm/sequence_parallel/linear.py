@@ -180,7 +180,10 @@ class RowParallelLinear(_SplitLinear):
 def _as_autocast(x: torch.Tensor) -> torch.Tensor:
     """Cast as autocast would for a linear layer: the products inside of an operator are ours."""
     kind = x.device.type
-    if not torch.is_autocast_enabled(kind) or x.dtype == torch.float64:
+    # There is none for meta tensors, which have shapes alone.
+    if not torch.amp.is_autocast_available(kind) or not torch.is_autocast_enabled(kind):
+        return x
+    if x.dtype == torch.float64:
         return x
     return x.to(torch.get_autocast_dtype(kind))
 

@@ -118,6 +118,19 @@ def one_graph_serves_every_length(me: Rank) -> None:
 
 
 @checks
+def meta_tensors_have_the_shapes(me: Rank) -> None:
+    net = _SplitBlock(_Block(me.size))
+    x = data(me.rank, ROWS, 2, WIDTH)
+    right = net(x)
+    net.to("meta")
+    x = x.to("meta").requires_grad_()
+    outputs = net(x)
+    _backward(outputs)
+    assert [y.shape for y in outputs] == [y.shape for y in right]
+    assert x.grad.shape == x.shape and x.grad.is_meta
+
+
+@checks
 def what_is_frozen_is_neither_computed_nor_sent(me: Rank) -> None:
     linear = _Block(me.size).up
     right = None
