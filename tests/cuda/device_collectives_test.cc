@@ -59,6 +59,26 @@ TEST(DeviceCollectives, GathersOfRowsThatNobodyHas) {
   expect_equal(world.run(calls), host_results(calls, 3, options), calls, "no rows");
 }
 
+// They have more scales than a flat buffer of as many elements, and an odd number of bytes.
+TEST(DeviceCollectives, RowsShorterThanABlockHaveRoomAndNothingBetweenThem) {
+  constexpr std::int64_t kWidth = 3, kRows = 401;
+  const std::vector<std::int64_t> counts = {400, 0, kRows};
+  using enum Operation;
+  const std::vector<CollectiveCall> calls = {
+      {.operation = kReduceScatter, .counts = counts, .rows = {.width = kWidth}},
+      {.operation = kAllGather, .counts = counts, .rows = {.width = kWidth, .sends_encoded = true}},
+  };
+  const Options options = quantize_everything();
+  const CallResults expected = host_results(calls, 3, options);
+  const std::int64_t bytes = RowLayout(options.format, {kRows, kWidth}).total_bytes();
+  for (const std::int64_t segment : {std::int64_t{0}, kShortSegment}) {
+    FakeDevice device(1);
+    FakeWorld world(device, 3, options, segment);
+    expect_equal(world.run(calls), expected, calls, "segment " + std::to_string(segment));
+    EXPECT_EQ(of(world.rank(2).communicator->stats(), kAllGather).wire_bytes, 2 * bytes);
+  }
+}
+
 TEST(DeviceCollectives, AnExactAllGatherMovesTheValues) {
   std::vector<CollectiveCall> calls = flat_calls(3, 500);
   std::erase_if(calls,
