@@ -6,6 +6,8 @@ import pytest
 import torch
 
 import agoq_comm
+from agoq_comm import _C
+from agoq_comm.activation.formats import BITS
 from agoq_comm.sequence_parallel.row_blocks import RowBlocks
 from checks import expect_ok
 from programs import row_oracle, sequence_contract, sequence_regions
@@ -34,6 +36,17 @@ def test_blocks_end_with_their_row(width: int, rows: int) -> None:
     out = torch.empty_like(x)
     codec.decode_into(out, data)
     torch.testing.assert_close(out, row_oracle.roundtrip(x), rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("element", BITS)
+@pytest.mark.parametrize("scale", ["bf16", "fp32"])
+def test_rows_take_as_many_bytes_as_the_core_says(element: str, scale: str) -> None:
+    for block in (32, 128, 1024):
+        core = _C.Codec(element, block, scale)
+        for width in (1, 3, 31, 32, 127, 129, 300, 1025):
+            rows = RowBlocks(width, element, block, scale)
+            for count in (0, 1, 2, 3, 7):
+                assert rows.encoded_bytes(count) == core.encoded_rows_bytes(count, width)
 
 
 def test_whole_blocks_are_the_codecs_own_bytes() -> None:
