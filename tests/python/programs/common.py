@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -63,6 +64,22 @@ def premul_sum(factor: float) -> Any:
     if callable(dist.ReduceOp.PREMUL_SUM):
         return dist.ReduceOp.PREMUL_SUM(factor)
     return dist._make_nccl_premul_sum(factor)
+
+
+_REFUSALS = (ValueError, RuntimeError, TypeError)
+
+
+@contextmanager
+def refused(
+    words: str, kinds: type[Exception] | tuple[type[Exception], ...] = _REFUSALS
+) -> Iterator[None]:
+    """Check that what is asked for inside is refused, in these words."""
+    try:
+        yield
+    except kinds as error:
+        assert words in str(error).replace("\n", " "), error
+    else:
+        raise AssertionError(f"nothing said {words!r}")
 
 
 def equal(actual: torch.Tensor, expected: torch.Tensor) -> None:
