@@ -107,7 +107,7 @@ def _at_once(start: Callable[..., exchange.Pending]) -> Callable[..., exchange.P
 
     def begin(*args: Any) -> exchange.Pending:
         result = start(*args).wait()
-        return exchange.Pending([], lambda: result)
+        return exchange.Pending(None, lambda: result)
 
     return begin
 

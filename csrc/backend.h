@@ -134,18 +134,19 @@ class AgoqBackend : public c10d::Backend {
   WorkPtr recv(TensorList& tensors, int source, int tag) override;
   WorkPtr recvAnysource(TensorList& tensors, int tag) override;
 
-  // row_ops.cc. `rows` of each rank; all tensors of a call are on one device. The Works are
-  // asynchronous ones.
+  // row_ops.cc. `rows` of each rank; all tensors of a call are on one device. Where a call is not
+  // `async` its caller waits at once, and there may be no Work (see enqueue()).
   /// Whether these calls take tensors of the device, which all ranks see alike. One does not, and
   /// says so: a sum that is exact, on a device that is not the CPU.
   bool serves_rows(c10::Device device) const;
   WorkPtr reduce_scatter_rows(const at::Tensor& output, const at::Tensor& input,
                               const std::vector<std::int64_t>& rows, const RowTensors& epilogue,
-                              std::optional<bool> quantize);
+                              std::optional<bool> quantize, bool async);
   WorkPtr all_gather_rows(const at::Tensor& output, const at::Tensor& input,
-                          const std::vector<std::int64_t>& rows, std::optional<bool> quantize);
+                          const std::vector<std::int64_t>& rows, std::optional<bool> quantize,
+                          bool async);
   WorkPtr all_gather_encoded_rows(const at::Tensor& output, const at::Tensor& encoded,
-                                  const std::vector<std::int64_t>& rows);
+                                  const std::vector<std::int64_t>& rows, bool async);
   /// On this rank alone: at once, or on the caller's stream. `output` may be undefined.
   void finish_rows(const at::Tensor& values, const at::Tensor& output, const RowTensors& epilogue);
 

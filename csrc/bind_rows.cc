@@ -34,13 +34,13 @@ RowTensors row_tensors(const OptionalTensor& residual, const OptionalTensor& wei
 
 WorkPtr reduce_scatter_rows(AgoqBackend& self, const at::Tensor& output, const at::Tensor& input,
                             const Rows& rows, std::optional<bool> quantize,
-                            const RowTensors& epilogue) {
-  return self.reduce_scatter_rows(output, input, rows, epilogue, quantize);
+                            const RowTensors& epilogue, bool async) {
+  return self.reduce_scatter_rows(output, input, rows, epilogue, quantize, async);
 }
 
 WorkPtr all_gather_rows(AgoqBackend& self, const at::Tensor& output, const at::Tensor& input,
-                        const Rows& rows, std::optional<bool> quantize) {
-  return self.all_gather_rows(output, input, rows, quantize);
+                        const Rows& rows, std::optional<bool> quantize, bool async) {
+  return self.all_gather_rows(output, input, rows, quantize, async);
 }
 
 void finish_rows(AgoqBackend& self, const at::Tensor& values, const OptionalTensor& output,
@@ -49,10 +49,11 @@ void finish_rows(AgoqBackend& self, const at::Tensor& values, const OptionalTens
 }
 
 /// The class is bound elsewhere: its holder and torch's casters of tensors do not meet in one file.
-template <typename Function>
-void add_method(const py::object& type, const char* name, const Function& function) {
+template <typename Function, typename... Arguments>
+void add_method(const py::object& type, const char* name, const Function& function,
+                const Arguments&... arguments) {
   type.attr(name) = py::cpp_function(function, py::name(name), py::is_method(type),
-                                     py::call_guard<py::gil_scoped_release>());
+                                     py::call_guard<py::gil_scoped_release>(), arguments...);
 }
 
 }  // namespace
@@ -65,9 +66,16 @@ void bind_rows(py::module_& module) {
            py::arg("rounding") = Rounding());
   const py::object backend = module.attr("AgoqBackend");
   add_method(backend, "serves_rows", &AgoqBackend::serves_rows);
-  add_method(backend, "reduce_scatter_rows", &reduce_scatter_rows);
-  add_method(backend, "all_gather_rows", &all_gather_rows);
-  add_method(backend, "all_gather_encoded_rows", &AgoqBackend::all_gather_encoded_rows);
+  const auto output = py::arg("output");
+  const auto input = py::arg("input");
+  const auto rows = py::arg("rows");
+  const auto quantize = py::arg("quantize");
+  const auto async_op = py::arg("async_op") = true;
+  add_method(backend, "reduce_scatter_rows", &reduce_scatter_rows, output, input, rows, quantize,
+             py::arg("epilogue"), async_op);
+  add_method(backend, "all_gather_rows", &all_gather_rows, output, input, rows, quantize, async_op);
+  add_method(backend, "all_gather_encoded_rows", &AgoqBackend::all_gather_encoded_rows, output,
+             py::arg("encoded"), rows, async_op);
   add_method(backend, "finish_rows", &finish_rows);
 }
 

@@ -121,7 +121,8 @@ void AgoqBackend::require_encoded(const at::Tensor& encoded, const at::Tensor& r
 
 WorkPtr AgoqBackend::reduce_scatter_rows(const at::Tensor& output, const at::Tensor& input,
                                          const std::vector<std::int64_t>& rows,
-                                         const RowTensors& epilogue, std::optional<bool> quantize) {
+                                         const RowTensors& epilogue, std::optional<bool> quantize,
+                                         bool async) {
   require_rows(output, "output");
   require_rows(input, "input");
   require_rows_served(input);
@@ -149,7 +150,7 @@ WorkPtr AgoqBackend::reduce_scatter_rows(const at::Tensor& output, const at::Ten
   }
   CallOptions of_call = core_options(call);
   of_call.quantize = quantize;
-  return enqueue(call, true, epilogue.inputs(input), epilogue.outputs(output), [=, this] {
+  return enqueue(call, async, epilogue.inputs(input), epilogue.outputs(output), [=, this] {
     // `epilogue` and `input` are here to live as long as their memory is used.
     communicator_->reduce_scatter_rows(parts, rows, width, output.data_ptr(), call.data_type,
                                        call.reduce, core, of_call);
@@ -160,7 +161,7 @@ WorkPtr AgoqBackend::reduce_scatter_rows(const at::Tensor& output, const at::Ten
 
 WorkPtr AgoqBackend::all_gather_rows(const at::Tensor& output, const at::Tensor& input,
                                      const std::vector<std::int64_t>& rows,
-                                     std::optional<bool> quantize) {
+                                     std::optional<bool> quantize, bool async) {
   require_rows(output, "output");
   require_rows(input, "input");
   require_rows_served(output);
@@ -184,13 +185,13 @@ WorkPtr AgoqBackend::all_gather_rows(const at::Tensor& output, const at::Tensor&
   }
   CallOptions of_call = core_options(call);
   of_call.quantize = quantize;
-  return enqueue(call, true, {input}, {output}, [=, this] {
+  return enqueue(call, async, {input}, {output}, [=, this] {
     communicator_->all_gather_rows(input.data_ptr(), parts, rows, width, call.data_type, of_call);
   });
 }
 
 WorkPtr AgoqBackend::all_gather_encoded_rows(const at::Tensor& output, const at::Tensor& encoded,
-                                             const std::vector<std::int64_t>& rows) {
+                                             const std::vector<std::int64_t>& rows, bool async) {
   require_rows(output, "output");
   require_rows_served(output);
   const auto parts = as<void*>(parts_of_rows(output, rows, "output"));
@@ -211,7 +212,7 @@ WorkPtr AgoqBackend::all_gather_encoded_rows(const at::Tensor& output, const at:
           communicator.all_gather_encoded_rows(bytes, parts, rows, width, call.data_type, device);
         });
   }
-  return enqueue(call, true, {encoded}, {output}, [=, this] {
+  return enqueue(call, async, {encoded}, {output}, [=, this] {
     communicator_->all_gather_encoded_rows(bytes, parts, rows, width, call.data_type,
                                            core_options(call));
     (void)encoded;

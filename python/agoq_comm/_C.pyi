@@ -112,17 +112,23 @@ class AgoqBackend(Backend):
         rows: Sequence[int],
         quantize: bool | None,
         epilogue: RowEpilogue,
-    ) -> Work: ...
+        async_op: bool = True,
+    ) -> Work | None: ...
     def all_gather_rows(
         self,
         output: torch.Tensor,
         input: torch.Tensor,
         rows: Sequence[int],
         quantize: bool | None,
-    ) -> Work: ...
+        async_op: bool = True,
+    ) -> Work | None: ...
     def all_gather_encoded_rows(
-        self, output: torch.Tensor, encoded: torch.Tensor, rows: Sequence[int]
-    ) -> Work: ...
+        self,
+        output: torch.Tensor,
+        encoded: torch.Tensor,
+        rows: Sequence[int],
+        async_op: bool = True,
+    ) -> Work | None: ...
     def finish_rows(
         self, values: torch.Tensor, output: torch.Tensor | None, epilogue: RowEpilogue
     ) -> None: ...

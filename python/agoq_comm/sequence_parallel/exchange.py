@@ -47,15 +47,15 @@ class _Way(enum.Enum):
 
 @dataclass(frozen=True)
 class Pending:
-    """A collective under way. `wait` returns its result, once."""
+    """A collective under way, or one that has ended. `wait` returns its result, once."""
 
-    works: Sequence[Any]
+    work: Any | None
     finish: Callable[[], torch.Tensor]
 
     def wait(self) -> torch.Tensor:
         """Wait for the peers and return the result."""
-        for work in self.works:
-            work.wait()
+        if self.work is not None:
+            self.work.wait()
         return self.finish()
 
 
@@ -101,20 +101,29 @@ def _way(
 
 
 def start_gather(
-    x: torch.Tensor, group: dist.ProcessGroup, sizes: Sequence[int] | None, wanted: bool
+    x: torch.Tensor,
+    group: dist.ProcessGroup,
+    sizes: Sequence[int] | None,
+    wanted: bool,
+    *,
+    async_op: bool = True,
 ) -> Pending:
-    """All-gather rows: `sizes` of each rank, or as many from all as this rank has."""
+    """All-gather rows: `sizes` of each rank, or as many from all as this rank has.
+
+    Who waits at once says so by `async_op`: the core's call then runs on the caller's thread, which
+    spares two threads the waking of each other.
+    """
     x = x.contiguous()
     rows = gathered_rows(x.shape[0], group, sizes)
     if core_has_rows(x, group):
         whole = x.new_empty(sum(rows), x.shape[1])
-        call = _backend_of(group).all_gather_rows(whole, x, rows, wanted)
-        return Pending([call], lambda: whole)
+        call = _backend_of(group).all_gather_rows(whole, x, rows, wanted, async_op)
+        return Pending(call, lambda: whole)
     way = _way("all_gather", x, sum(rows) * x.shape[1], group, wanted)
     if way is _Way.ENCODED:
         codec = RowBlocks.of(x.shape[1], _backend_of(group).options)
         data = codec.encode(x, next_rounding(group))
-        return start_gather_encoded(data, codec, rows, x.dtype, group)
+        return start_gather_encoded(data, codec, rows, x.dtype, group, async_op=async_op)
     gathered = x.new_empty(sum(rows), x.shape[1])
     source, target = x, gathered
     if way is _Way.BYTES:
@@ -124,7 +133,7 @@ def start_gather(
     else:
         parts = list(target.split_with_sizes(rows))
         work = dist.all_gather(parts, source, group=group, async_op=True)
-    return Pending([work], lambda: gathered)
+    return Pending(work, lambda: gathered)
 
 
 def start_gather_encoded(
@@ -133,12 +142,14 @@ def start_gather_encoded(
     rows: Sequence[int],
     dtype: torch.dtype,
     group: dist.ProcessGroup,
+    *,
+    async_op: bool = True,
 ) -> Pending:
     """All-gather rows that are encoded already, by sending their bytes as they are."""
     gathered = data.new_empty(sum(rows), codec.width, dtype=dtype)
     if core_has_rows(gathered, group):
-        call = _backend_of(group).all_gather_encoded_rows(gathered, data, rows)
-        return Pending([call], lambda: gathered)
+        call = _backend_of(group).all_gather_encoded_rows(gathered, data, rows, async_op)
+        return Pending(call, lambda: gathered)
     lengths = [codec.encoded_bytes(n) for n in rows]
     received = data.new_empty(sum(lengths))
     parts = received.split_with_sizes(lengths)
@@ -152,11 +163,16 @@ def start_gather_encoded(
             codec.decode_into(out, part)
         return gathered
 
-    return Pending([work], finish)
+    return Pending(work, finish)
 
 
 def start_reduce_scatter(
-    x: torch.Tensor, group: dist.ProcessGroup, sizes: Sequence[int] | None, wanted: bool
+    x: torch.Tensor,
+    group: dist.ProcessGroup,
+    sizes: Sequence[int] | None,
+    wanted: bool,
+    *,
+    async_op: bool = True,
 ) -> Pending:
     """Sum rows over the ranks; rank r keeps the r-th part, of `sizes[r]` rows or an equal share."""
     x = x.contiguous()
@@ -164,8 +180,10 @@ def start_reduce_scatter(
     rows = split_rows(x.shape[0], group, sizes)
     if core_sums_rows(x, group, wanted):
         part = x.new_empty(rows[rank], x.shape[1])
-        call = _backend_of(group).reduce_scatter_rows(part, x, rows, wanted, _C.RowEpilogue())
-        return Pending([call], lambda: part)
+        call = _backend_of(group).reduce_scatter_rows(
+            part, x, rows, wanted, _C.RowEpilogue(), async_op
+        )
+        return Pending(call, lambda: part)
     way = _way("reduce_scatter", x, x.numel(), group, wanted)
     if way is _Way.DIRECT:
         result = x.new_empty(rows[rank], x.shape[1])
@@ -175,14 +193,14 @@ def start_reduce_scatter(
             work = dist.reduce_scatter(
                 result, list(x.split_with_sizes(rows)), group=group, async_op=True
             )
-        return Pending([work], lambda: result)
+        return Pending(work, lambda: result)
     own = x.split_with_sizes(rows)[rank]
     if way is _Way.BYTES:
         pieces, work = _start_exact_pieces(x, rows, group)
-        return Pending([work], lambda: _sum_exactly(pieces))
+        return Pending(work, lambda: _sum_exactly(pieces))
     codec = RowBlocks.of(x.shape[1], _backend_of(group).options)
     pieces, work = _start_encoded_pieces(x, rows, codec, group)
-    return Pending([work], lambda: codec.sum_decode(pieces, own, rank))
+    return Pending(work, lambda: codec.sum_decode(pieces, own, rank))
 
 
 def all_reduce(x: torch.Tensor, group: dist.ProcessGroup, wanted: bool) -> torch.Tensor:
@@ -197,13 +215,13 @@ def all_reduce(x: torch.Tensor, group: dist.ProcessGroup, wanted: bool) -> torch
     rows = [len(part) for part in torch.arange(x.shape[0]).tensor_split(size)]
     own = x.split_with_sizes(rows)[rank]
     if way is _Way.BYTES:
-        reduced = start_reduce_scatter(x, group, rows, False).wait()
-        return start_gather(reduced, group, rows, False).wait()
+        reduced = start_reduce_scatter(x, group, rows, False, async_op=False).wait()
+        return start_gather(reduced, group, rows, False, async_op=False).wait()
     codec = RowBlocks.of(x.shape[1], _backend_of(group).options)
     pieces, work = _start_encoded_pieces(x, rows, codec, group)
     work.wait()
     data = codec.sum_encode(pieces, own, rank, next_rounding(group))
-    return start_gather_encoded(data, codec, rows, x.dtype, group).wait()
+    return start_gather_encoded(data, codec, rows, x.dtype, group, async_op=False).wait()
 
 
 def _start_encoded_pieces(

@@ -53,13 +53,17 @@ def column_linear(
     if encoded is not None:
         codec = RowBlocks.of(rows.shape[1], _backend_of(members).options)
         counts = [rows.shape[0]] * members.size()
-        pending = exchange.start_gather_encoded(encoded, codec, counts, x.dtype, members)
+        pending = exchange.start_gather_encoded(
+            encoded, codec, counts, x.dtype, members, async_op=False
+        )
     elif codec is None:
-        pending = exchange.start_gather(rows, members, None, quantized)
+        pending = exchange.start_gather(rows, members, None, quantized, async_op=False)
     else:
         kept = exchange.encode(rows, codec, members)
         counts = [rows.shape[0]] * members.size()
-        pending = exchange.start_gather_encoded(kept, codec, counts, x.dtype, members)
+        pending = exchange.start_gather_encoded(
+            kept, codec, counts, x.dtype, members, async_op=False
+        )
     whole = pending.wait().view(-1, *x.shape[1:])
     return F.linear(whole, weight, bias), kept
 

@@ -68,7 +68,8 @@ def reduce_scatter_norm(
     counts = rows_of(sizes, x)
     part = None
     if not exchange.core_sums_rows(rows, members, quantized):
-        part = exchange.start_reduce_scatter(rows, members, counts, quantized).wait()
+        pending = exchange.start_reduce_scatter(rows, members, counts, quantized, async_op=False)
+        part = pending.wait()
         if not exchange.core_has_rows(rows, members):
             sums = part.view(residual.shape) + residual
             return sums, *_normed_apart(sums, weight, epsilon, group, codec)
@@ -86,7 +87,11 @@ def reduce_scatter_norm(
     )
     if part is None:
         split = exchange.split_rows(rows.shape[0], members, counts)
-        backend.reduce_scatter_rows(as_rows(sums), rows, split, quantized, epilogue).wait()
+        work = backend.reduce_scatter_rows(
+            as_rows(sums), rows, split, quantized, epilogue, async_op=False
+        )
+        if work is not None:
+            work.wait()
     else:
         backend.finish_rows(part, as_rows(sums), epilogue)
     return sums, normed, encoded
@@ -145,7 +150,10 @@ def gather_encoded(x: torch.Tensor, encoded: torch.Tensor, group: str) -> torch.
     members, rows = resolve(group), as_rows(x)
     codec = RowBlocks.of(rows.shape[1], _backend_of(members).options)
     counts = [rows.shape[0]] * members.size()
-    whole = exchange.start_gather_encoded(encoded, codec, counts, x.dtype, members).wait()
+    pending = exchange.start_gather_encoded(
+        encoded, codec, counts, x.dtype, members, async_op=False
+    )
+    whole = pending.wait()
     return whole.view(-1, *x.shape[1:])
 
 

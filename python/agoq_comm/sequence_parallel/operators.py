@@ -26,7 +26,7 @@ def gather(
     # The exchange would refuse rows of a matrix, which the caller has not seen.
     exchange.gathered_rows(x.shape[0], members, sizes)
     whole = exchange.start_gather(
-        rows, members, rows_of(sizes, x), quantized and x.dim() > 1
+        rows, members, rows_of(sizes, x), quantized and x.dim() > 1, async_op=False
     ).wait()
     return whole.view(_gathered_shape(x, group, sizes))
 
@@ -53,7 +53,7 @@ def reduce_scatter(
     members, rows = resolve(group), as_rows(x)
     exchange.split_rows(x.shape[0], members, sizes)
     part = exchange.start_reduce_scatter(
-        rows, members, rows_of(sizes, x), quantized and x.dim() > 1
+        rows, members, rows_of(sizes, x), quantized and x.dim() > 1, async_op=False
     ).wait()
     return part.view(part_shape(x, group, sizes))
 

@@ -252,3 +252,25 @@ def compiles_without_a_graph_break(me: Rank) -> None:
     compiled = torch.compile(block, fullgraph=True, backend="aot_eager")
     for actual, right in zip(_differentiate(compiled, x, grad), expected, strict=True):
         equal(actual, right)
+
+
+@checks
+def what_is_waited_for_at_once_runs_on_the_callers_thread(me: Rank) -> None:
+    """Two threads that wake each other take as long as a short collective."""
+    group = _all_quantized()
+    x, weight = data(me.rank, me.size * 40, BLOCK), torch.ones(BLOCK)
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
+        part = sp.reduce_scatter_to_sequence_parallel_region(x, group=group)
+        sp.gather_from_sequence_parallel_region(part, group=group)
+        _, normed = sp.reduce_scatter_norm(x, part, weight, group=group)
+        sp.gather_normed(normed, group)
+    names = [e.name for e in profile.events() if e.name.startswith("agoq:")]
+    calls = [name for name in names if not name.startswith("agoq::")]
+    assert calls == ["agoq:reduce_scatter", "agoq:all_gather"] * 2, names
+
+
+@checks
+def ranks_whose_widths_differ_hear_of_it(me: Rank) -> None:
+    x = data(me.rank, 40, BLOCK + 2 * (me.rank == 0))
+    with refused("called all_gather with", dist.DistBackendError):
+        sp.gather_from_sequence_parallel_region(x, group=_all_quantized())

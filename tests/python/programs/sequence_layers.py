@@ -138,9 +138,9 @@ def the_kept_input_is_sent_again_as_it_is(me: Rank) -> None:
         x = data(me.rank, ROWS, 2, width).requires_grad_()
         sent, gather = [], exchange.start_gather_encoded
 
-        def spy(bytes_, *rest, sent=sent, gather=gather):
+        def spy(bytes_, *rest, sent=sent, gather=gather, **keywords):
             sent.append(bytes_)
-            return gather(bytes_, *rest)
+            return gather(bytes_, *rest, **keywords)
 
         with (
             mock.patch.object(exchange, "start_gather_encoded", spy),
