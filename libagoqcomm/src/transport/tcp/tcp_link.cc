@@ -154,11 +154,14 @@ bool TcpLink::receive_some(Inbox& inbox) {
   bool moved = false;
   std::size_t turn = 0;
   taken_before_ = taken_;
+  // A message that was in the buffer counts as well: who saw nothing move would go to sleep, and
+  // not look again at the one behind it that has been patient.
+  const auto has_moved = [&] { return moved || taken_ != taken_before_; };
   while (!end_ && turn < kTurnBytes) {
     if (!take_buffered(inbox)) {
       // Stopped at a message that has no place yet. A peer that is gone will not wait for one.
       if (!broken_.empty() && taken_ == taken_before_) fail(broken_);
-      return moved;
+      return has_moved();
     }
     // The buffer is empty or holds part of a header: read on, a body's bytes straight to its place.
     if (buffer_begin_ != 0) {
@@ -170,7 +173,7 @@ bool TcpLink::receive_some(Inbox& inbox) {
                       {buffer_.data() + buffer_end_, buffer_.size() - buffer_end_}};
     const std::size_t asked = parts[0].iov_len + parts[1].iov_len;
     const ssize_t count = ::readv(fd_.get(), parts, 2);
-    if (count < 0 && is_retry(errno)) return moved;
+    if (count < 0 && is_retry(errno)) return has_moved();
     if (count < 0) broken_ = error_text(errno);
     if (count <= 0) {
       fail(broken_.empty() ? "closed the connection without a goodbye" : broken_);
@@ -188,7 +191,7 @@ bool TcpLink::receive_some(Inbox& inbox) {
       return true;
     }
   }
-  return moved;
+  return has_moved();
 }
 
 bool TcpLink::take_buffered(Inbox& inbox) {
